@@ -1,7 +1,8 @@
-"""Requests and replies of people who run a group: reads, which change nothing, and actions, which need the admin token.
+"""Requests and replies for people who run a group: reads, which change nothing, and actions, which need the admin
+token.
 
-Rule: an action's ``execute`` is false by default; its answer then says what the action would do, and nothing changes.
-Offsets are inclusive, times are milliseconds by the wall clock.
+Rule: an action's ``execute`` is False by default. Then nothing changes, and the answer says what the action would do.
+Offsets are inclusive; times are milliseconds by the wall clock.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 
 
 class GroupListing(Message, frozen=True, tag=False):
-    """A group in a list. ``state``: EMPTY or STABLE (KIP-932), UNKNOWN where no coordinator could be asked.
-    ``coordinator``: the coordinator that serves the group, if that is not the one that answers: the host:port of
-    a standalone one, else its host, with its process in brackets."""
+    """A group in a list. ``state``: EMPTY or STABLE (KIP-932), or UNKNOWN if no coordinator could be asked.
+    ``coordinator``: empty if the coordinator that answers serves the group. Else the coordinator that does: the
+    host:port of a standalone coordinator, or the host of one on demand, with the process id in brackets."""
 
     group_id: str
     state: str
@@ -32,15 +33,15 @@ class GroupListing(Message, frozen=True, tag=False):
 
 
 class GroupsListed(Message, frozen=True):
-    """The groups, by id. ``read_from``: empty, or the store in words where no coordinator runs and it was read."""
+    """The groups, by id. ``read_from``: empty; or, if no coordinator runs, the store that was read, in words."""
 
     groups: tuple[GroupListing, ...] = ()
     read_from: str = ""
 
 
 class ListGroups(Request[GroupsListed], frozen=True):
-    """The groups of the coordinator's state store. ``group_ids``: these only; empty: all that the store has.
-    ``group_id``: the coordinator that serves this one is asked; empty: any."""
+    """Asks for the groups of the coordinator's state store. ``group_ids``: only these groups; empty: all. ``group_id``:
+    the coordinator that serves this group is asked; empty: any coordinator."""
 
     group_ids: tuple[str, ...] = ()
     group_id: str = ""
@@ -54,19 +55,23 @@ class OffsetsListed(Message, frozen=True):
 
 
 class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
-    """Start offset, end offset and lag of the group's share partitions. ``topics``: of these only; empty: of all;
-    ``partitions``: these numbers only; empty: all."""
+    """Asks for start offset, end offset and lag of the group's share partitions. ``topics``: only of these topics;
+    ``partitions``: only partitions with these numbers; empty: all."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[PartitionIndex, ...] = ()
 
 
 class RunInFlight(Message, frozen=True, tag=False):
-    """Records ``first`` to ``last`` in one state. ``query_failures``: those of the ``failures`` that were a query's.
-    ``plan_id`` and ``member_id``: the plan that holds the records, or whose query may come back to them, and its
-    member. ``since_ms``: when that plan was acquired; ``first_signal_ms``, ``last_signal_ms`` and ``hint``: the
-    progress that its holder signalled, a query's task for the whole batch (None: none). ``stage``: the stage of
-    isolation."""
+    """Records ``first`` to ``last``, which are all in one state.
+
+    query_failures: how many of the ``failures`` were a query's.
+    plan_id, member_id: the plan that holds the records, or whose query may come back to them, and the plan's member.
+    since_ms: when that plan was acquired.
+    first_signal_ms, last_signal_ms, hint: the signals of the holder; a query's tasks signal for the whole batch. None
+        if there was no signal.
+    stage: the stage of isolation.
+    """
 
     topic: str
     topic_id: str
@@ -94,11 +99,14 @@ class RunInFlight(Message, frozen=True, tag=False):
 
 
 class InFlightPage(Message, frozen=True):
-    """One page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` of the
-    coordinator's clock. ``cursor``: where the next page begins; None: this was the last one. A page may hold fewer runs
-    than the limit, or none, and have a cursor all the same: one request scans a bounded number of runs.
-    ``staleness_threshold_ms``: the group's group.share.in.progress.staleness.threshold.ms. ``read_from`` as in
-    GroupsListed."""
+    """A page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` by the coordinator's
+    clock.
+
+    cursor: where the next page begins; None after the last page. Since one request scans a bounded number of runs, a
+        page may have a cursor and fewer runs than the limit, or none.
+    staleness_threshold_ms: the group's group.share.in.progress.staleness.threshold.ms.
+    read_from: as in GroupsListed.
+    """
 
     runs: tuple[RunInFlight, ...] = ()
     cursor: Cursor | None = None
@@ -108,9 +116,13 @@ class InFlightPage(Message, frozen=True):
 
 
 class ListInFlight(GroupRequest[InFlightPage], frozen=True):
-    """A page of the runs in flight: those in one of ``states``; empty: all that are not terminal.
-    ``held_longer_than_ms``: only held runs whose plan was acquired longer ago. ``progress_staleness_ms``: only held
-    runs whose holder has signalled no progress for longer. ``member_id``: only runs of this member's plans."""
+    """Asks for a page of the runs in flight, from ``cursor`` on. The other fields choose runs:
+
+    states: in one of these states; empty: in any state that is not terminal.
+    held_longer_than_ms: held, and acquired longer ago than this.
+    progress_staleness_ms: held, and without a signal for longer than this.
+    member_id: in a plan of this member.
+    """
 
     states: tuple[str, ...] = ()
     held_longer_than_ms: Milliseconds | None = None
@@ -121,7 +133,7 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
 
 
 class Window(Message, frozen=True, tag=False):
-    """Offsets ``first`` to ``last`` of a share partition, whose first ``limit`` runs are requested."""
+    """Offsets ``first`` to ``last`` of a share partition, of which the first ``limit`` runs are asked for."""
 
     topic_id: str
     partition: PartitionIndex
@@ -138,20 +150,26 @@ class WindowsListed(Message, frozen=True):
 
 
 class ListWindows(GroupRequest[WindowsListed], frozen=True):
-    """The runs in flight of several windows, at one moment. One request scans and shows a bounded number of runs: it
-    may show none of the last windows."""
+    """Asks for the runs in flight of several windows, at one moment. One request scans and shows a bounded number of
+    runs, so the last windows may show none."""
 
     windows: tuple[Window, ...] = ()
 
 
 class PlanInFlight(Message, frozen=True, tag=False):
-    """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
-    how many records are in runs that still carry its id; ``attempt``: from 0, how often a later process reclaimed the
-    plan. ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the
-    start of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S13);
-    ``stage``: the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says
-    that processing works. ``tasks``: the tasks' signals about their work on the batch while it is not completed, newest
-    first: some of ``tasks_total``, which counts up to a hundred. ``client_id``: the member's name."""
+    """A query's newest plan.
+
+    state: a PlanState. records: how many records the last delivery held.
+    held: how many records are in runs that still carry the plan's id.
+    attempt: how often a later process reclaimed the plan.
+    batch_id: Spark's number of the batch, from the sink that staged last for the plan. None if no sink has staged since
+        the coordinator started: Spark does not tell the number to a reader (docs/trust/facts.md, S13).
+    stage: the furthest stage of isolation of its records.
+    evidence: the query has completed a batch which shows that processing works.
+    tasks: signals of tasks that work on the batch while it is not completed, the newest first; some of ``tasks_total``,
+        which counts up to a hundred.
+    client_id: the member's name.
+    """
 
     plan_id: str
     member_id: str
@@ -177,15 +195,19 @@ class PlansListed(Message, frozen=True):
 
 
 class ListPlans(GroupRequest[PlansListed], frozen=True):
-    """The newest plan of each query of the group."""
+    """Asks for the newest plan of each query of the group."""
 
 
 class HistoryEntry(Message, frozen=True, tag=False):
-    """A change of a record: ``event``, in words. ``at_ms``: when; None where the state store does not say: an SQLite
-    file knows the times of acquisitions alone. The counts are those after it. ``plan_id``: the plan that had the
-    record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_id``: its
-    name; ``client_host``: where the member joined last. ``not_before_ms``: it was not to be acquired before this
-    time."""
+    """A change of a record.
+
+    event: what happened, in words. The counts are those after the event.
+    at_ms: when it happened; None if the state store does not say: an SQLite file has only the times of acquisitions.
+    plan_id, member_id: the plan that had the record, and the plan's member.
+    query_id: Spark's id of the member's query, known once a sink has decided a record.
+    client_id, client_host: the member's name, and the host from which it joined last.
+    not_before_ms: the record was not to be acquired before this time.
+    """
 
     event: str
     at_ms: int | None = None
@@ -202,9 +224,13 @@ class HistoryEntry(Message, frozen=True, tag=False):
 
 
 class HistoryRead(Message, frozen=True):
-    """The history of a record as the state log has it, the oldest entry first. ``is_whole``: it begins with the first
-    delivery; else the log does not hold what was before (it was pruned), or ``is_cut``: it was not read that far back.
-    ``more``: entries before these that the limit left out. ``read_from`` as in GroupsListed."""
+    """The history of a record as the state log has it, the oldest entry first.
+
+    is_whole: the history begins with the first delivery. If not, the log was pruned, or ``is_cut``.
+    is_cut: the log was not read back to its beginning.
+    more: how many earlier entries the limit left out.
+    read_from: as in GroupsListed.
+    """
 
     entries: tuple[HistoryEntry, ...] = ()
     is_whole: bool = False
@@ -214,11 +240,11 @@ class HistoryRead(Message, frozen=True):
 
 
 class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
-    """The history of the record at an offset: who held it, when, and how each delivery ended; the newest ``limit``
-    entries.
+    """Asks for the history of the record at an offset: who held it, when, and how each delivery ended. The answer has
+    the newest ``limit`` entries.
 
     Raises:
-        GroupIdNotFound, UnknownSharePartition: there is none.
+        GroupIdNotFound, UnknownSharePartition: the group, or the share partition, does not exist.
     """
 
     topic: str
@@ -231,15 +257,17 @@ class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
 
 
 class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
-    """Base class of actions. ``reason``: why, for the audit log. ``execute`` false: only say what it would do. ``by``:
-    who asks, as the server knows it, and ``name``: the name of the token; what a client sends there has no effect.
+    """Base class of actions.
 
-    ``action_id``: of the client's making, the same in all tries of one action, which is carried out once: another try
-    gets the answer of the first. ``seen``: the ``state`` of an earlier answer with ``execute`` false; empty: not
-    checked.
+    execute: False: change nothing, and say what the action would do.
+    reason: why the action is wanted, for the audit log.
+    by, name: who asks, and the name of the token. The server sets both; what a client sends there has no effect.
+    action_id: the client makes it, and sends the same in all tries of one action. The action is carried out once, and
+        all tries get the same answer.
+    seen: the ``state`` of an earlier answer with ``execute`` False; empty: not checked.
 
     Raises:
-        GroupChanged: the state is another one than ``seen``.
+        GroupChanged: the state is no longer ``seen``.
     """
 
     execute: bool = False
@@ -251,7 +279,7 @@ class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
 
 
 class Effect(Message, frozen=True, tag=False):
-    """One thing that an action changes, before and after, in words."""
+    """One thing that an action changes, and its state before and after, in words."""
 
     what: str
     before: str
@@ -259,8 +287,8 @@ class Effect(Message, frozen=True, tag=False):
 
 
 class Altered(Message, frozen=True):
-    """The effects of an action, or (``executed`` false) those that it would have. ``notes``: sentences that a person
-    must know before it is carried out. ``state``: what the action depends on (``Action.seen``)."""
+    """The effects of an action, or, with ``executed`` False, those that it would have. ``notes``: sentences to read
+    before the action is carried out. ``state``: the state on which the action depends (``Action.seen``)."""
 
     executed: bool
     effects: tuple[Effect, ...] = ()
@@ -269,8 +297,8 @@ class Altered(Message, frozen=True):
 
 
 class AlteredOffsets(Message, frozen=True, tag=False):
-    """A share partition's start offset before and after; ``before`` None: it had none, ``after`` None: it is deleted.
-    ``acquired``: its records that members hold now."""
+    """A share partition's start offset before and after. ``before`` None: it had none. ``after`` None: its state is
+    deleted. ``acquired``: how many of its records members hold now."""
 
     topic: str
     topic_id: str
@@ -290,15 +318,19 @@ class OffsetChanges(Message, frozen=True):
 
 
 class AlterOffsets(Action[OffsetChanges], frozen=True):
-    """Set start offsets (AlterShareGroupOffsets): all of them, or none. ``to``: earliest, latest, timestamp (``value``
-    in ms), offset (``value``), shift (by ``value``), or offsets, which ``offsets`` has by topic and partition.
-    ``topics``: topics and their partitions; no topic: all of the group's; no partition: all of the topic's. ``force``:
-    also while the group has members.
+    """Set start offsets (AlterShareGroupOffsets), all or none.
+
+    to: earliest, latest, timestamp (``value`` in ms), offset (``value``), shift (by ``value``), or offsets (in
+        ``offsets``, by topic and partition).
+    topics: the topics and their partitions. Without a topic, all topics of the group; without a partition, all
+        partitions of the topic.
+    force: also while the group has members.
 
     Raises:
         GroupNotEmpty: the group has members, and ``force`` is not set.
         MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
-        GroupIdNotFound, UnknownTopic, UnknownPartition: it does not exist. InvalidReset: the target can't be used.
+        GroupIdNotFound, UnknownTopic, UnknownPartition: the group, topic or partition does not exist.
+        InvalidReset: the target can't be used.
     """
 
     to: str = "earliest"
@@ -309,8 +341,8 @@ class AlterOffsets(Action[OffsetChanges], frozen=True):
 
 
 class DeleteOffsets(Action[OffsetChanges], frozen=True, kw_only=True):
-    """Forget the share partitions of these topics (DeleteShareGroupOffsets). A member that subscribes to one of them
-    later gives it a new start.
+    """Forget the share partitions of these topics (DeleteShareGroupOffsets). They begin anew when a member subscribes
+    to their topic again.
 
     Raises:
         GroupSubscribedToTopic: a member with a session subscribes to one of the topics.
@@ -335,8 +367,8 @@ class DeleteGroup(Action[Altered], frozen=True):
 
 
 class AlterGroupConfigs(Action[Altered], frozen=True):
-    """Set and unset configs of the group (IncrementalAlterConfigs of a GROUP resource). ``force``: also a dead letter
-    topic for which records wait; they get no dead letter."""
+    """Set and unset configs of the group (IncrementalAlterConfigs of a GROUP resource). ``force``: also unset a dead
+    letter topic for which records wait; these get no dead letters."""
 
     set: dict[str, str] = msgspec.field(default_factory=dict)
     unset: tuple[str, ...] = ()
@@ -344,9 +376,9 @@ class AlterGroupConfigs(Action[Altered], frozen=True):
 
 
 class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
-    """End the session of a member now, as its timeout would: others may acquire what it holds. A process that still
-    runs joins again by itself. A query then keeps the records that nobody took meanwhile; a ShareConsumer keeps only
-    those in progress, for group.share.in.progress.rebalance.grace.ms.
+    """End the session of a member now, as a timeout would, so that others may acquire its records. If the member's
+    process still runs, it joins again. A query then keeps the records that nobody took meanwhile. A ShareConsumer keeps
+    only those in progress, for group.share.in.progress.rebalance.grace.ms.
 
     Raises:
         MemberNotFound: the group does not know the member.
@@ -356,9 +388,11 @@ class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
 
 
 class DecideRecords(Action[Altered], frozen=True, kw_only=True):
-    """Archive or release records by hand: ``decision`` is archive or release. ``archive`` gives up records that are
-    AVAILABLE, with ``reason`` in their dead letters. ``release`` makes records available now, out of quarantine and
-    without a pause, their tries counted from 0; those that a member holds lose their lock.
+    """Archive or release records by hand. ``decision`` is one of these:
+
+    - archive: give up records that are AVAILABLE, with ``reason`` in their dead letters.
+    - release: make records available now, out of quarantine and without a delay. Their tries count from 0 again, and
+      records that a member holds lose their lock.
 
     Raises:
         UnknownSharePartition: the group has no such share partition.

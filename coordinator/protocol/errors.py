@@ -7,6 +7,7 @@ raises them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from coordinator.protocol.log_lines import printable
@@ -32,34 +33,30 @@ class ShareGroupError(Exception):
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
-        self.on_host = str(fields.get("on_host", ""))  # the other host, and the process there, that it is about
+        self.on_host = str(fields.get("on_host", ""))  # the host and process that the error is about, if not this one
         template = f"{'On host {on_host}: ' if self.on_host else ''}{' '.join((type(self).__doc__ or '').split())}"
         super().__init__(template.format_map({name: _shown(value) for name, value in fields.items()}))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.fields))
+        return partial(type(self), **self.fields), ()
 
 
 MAX_SHOWN = 500
-"""A sentence shows up to this many characters of a field: a value may be as long as a person, or a program, makes
-it."""
+"""A sentence shows up to this many characters of a field, whose length a user or a program may choose."""
 
 _END = 150
-"""A longer field is cut in its middle, and keeps this many characters of its end: a reason ends with the way out."""
+"""A longer field is cut in its middle, and keeps this many characters of its end, since a reason ends with the way
+out."""
 
 
 def _shown(value: Any) -> Any:
-    """Returns the field for the sentence: cut, on one line, without control characters. ``fields`` keeps it whole."""
+    """The value of a field for the sentence: cut, on one line, without control characters."""
     text = str(value)
     if len(text) <= MAX_SHOWN and text.isprintable():
         return value
     if len(text) > MAX_SHOWN:
         text = f"{text[: MAX_SHOWN - _END]}... ({len(text):,} characters) ...{text[-_END:]}"
     return printable(text)
-
-
-def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:
-    return cls(**fields)
 
 
 def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:

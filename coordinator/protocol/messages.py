@@ -1,8 +1,8 @@
-"""Requests and replies, as they cross the RPC and as the core takes them. Each request names the type of its reply.
+"""Requests and replies, as they go over RPC and as the core takes them. Each request names the type of its reply.
 
-All are frozen msgspec structs, tagged with their class name. ``member_epoch`` is checked on every request of a member.
-A plan's ``plan_id`` is text, ``INCARNATION.n``: the numbers of a group only rise, and no plan id is valid in another
-incarnation of the group. Offsets are inclusive.
+All are frozen msgspec structs, tagged with their class name. Every request of a member has the ``member_epoch``, which
+is checked. A plan's ``plan_id`` is a text, ``INCARNATION.n``: the numbers of a group only rise, and no plan id is valid
+in another incarnation of the group. Offsets are inclusive.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Reply = TypeVar("Reply")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Base class of requests, replies and the values inside of them."""
+    """Base class of requests, replies and values inside of them."""
 
 
 class Request(Message, Generic[Reply], frozen=True):
-    """Base class of messages that are answered by a ``Reply``. A command of the core is one as well."""
+    """Base class of messages that are answered by a ``Reply``; commands of the core are among them."""
 
 
 class GroupRequest(Request[Reply], Generic[Reply], frozen=True):
@@ -44,8 +44,12 @@ class GroupRequest(Request[Reply], Generic[Reply], frozen=True):
 
 
 class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
-    """Base class of requests of a member that has joined. They raise UnknownMemberId if its session has ended, and
-    FencedMemberEpoch if a later process of the member has joined."""
+    """Base class of requests of a member that has joined.
+
+    Raises:
+        UnknownMemberId: the member's session has ended.
+        FencedMemberEpoch: a later process of the member has joined.
+    """
 
     member_id: MemberId
     member_epoch: Int64
@@ -64,8 +68,8 @@ class PartitionPlan(Message, frozen=True, tag=False):
 
 
 class Plan(Message, frozen=True, tag=False):
-    """The batch that a query reads next. ``plan_id`` is empty if nothing was acquired. ``trial``: the plan's one
-    record is on trial, and archived if it fails."""
+    """The batch that a query reads next. ``plan_id`` is empty if nothing was acquired. ``trial``: the plan has one
+    record, which is on trial, and archived if it fails."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
@@ -73,14 +77,17 @@ class Plan(Message, frozen=True, tag=False):
 
 
 class LeftOut(Message, frozen=True, tag=False):
-    """Offsets that a plan, or the group, continues without, and the reason: ``count`` offsets between ``first`` and
-    ``last``, which are all of them, or fewer where an entry sums up scattered offsets. An entry with an empty topic
-    counts the offsets of all partitions beyond the number that is named.
+    """Offsets that a plan, or the group, goes on without. There are ``count`` offsets between ``first`` and ``last``:
+    all of these, or fewer if the entry sums up scattered offsets. An entry without a topic counts the offsets of all
+    partitions that are too many to name. The reasons are:
 
-    reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
-    returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``,
-    ``altered`` (an administrator altered the group's offsets); ``end_unknown`` (data was lost from ``first`` on, the
-    amount is unknown: the count is 0); ``several`` where one entry sums up several reasons."""
+    - ``lost``: another member took the records after the session ended, or they were decided.
+    - ``cut``: isolation gave the records back. ``quarantined``. ``archived``: a trial failed.
+    - ``unsubscribed``: the topic is no longer in the subscription, and the records were released.
+    - ``altered``: an administrator altered the group's offsets.
+    - ``data_loss``: the log lost the records. ``end_unknown``: the log lost records from ``first`` on, and nobody knows
+      how many, so the count is 0.
+    - ``several``: the entry sums up several reasons."""
 
     topic: str
     topic_id: str
@@ -102,8 +109,8 @@ class LeftOut(Message, frozen=True, tag=False):
 
 
 class GivenUp(Message, frozen=True, tag=False):
-    """The number of records that were given up at the delivery limit for one reason, a Disposition in lower case.
-    ``sample``: the first ranges, as (topic, partition, first, last)."""
+    """How many records were given up at the limit of tries for one reason, which is a Disposition in lower case.
+    ``sample``: the first ranges of them, as (topic, partition, first, last)."""
 
     disposition: str
     count: int
@@ -111,8 +118,8 @@ class GivenUp(Message, frozen=True, tag=False):
 
 
 class PartitionBounds(Message, frozen=True, tag=False):
-    """The bounds of a partition's log now: it holds ``[log_start, end)``. ``end`` is the high watermark, or the last
-    stable offset under ``read_committed``."""
+    """The bounds of a partition's log now. ``end``, which is exclusive, is the high watermark, or with
+    ``read_committed`` the last stable offset."""
 
     topic_id: str
     partition: int
@@ -121,9 +128,10 @@ class PartitionBounds(Message, frozen=True, tag=False):
 
 
 class AckBatch(Message, frozen=True, tag=False):
-    """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
-    says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches). ``reason``: of the rejected
-    ones' dead letters. ``delay_ms``: the released ones are not acquired for so long; None: for the group's backoff."""
+    """Acknowledges offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt). ``types``: one
+    type for all offsets, or one for each (KIP-932, AcknowledgementBatches). ``reason``: the reason in the dead letters
+    of rejected records. ``delay_ms``: released records are not acquired for this long; None: for the group's
+    backoff."""
 
     first: Offset
     last: Offset
@@ -142,8 +150,8 @@ class PartitionAcks(Message, frozen=True, tag=False):
 
 
 class ProgressBatch(Message, frozen=True, tag=False):
-    """Offsets ``first..last``, delivered at ``delivery_count`` (the receipt), are being worked on. ``hint``: the
-    program's words about it, up to MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
+    """Work on offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), goes on. ``hint``:
+    what the program says about it, up to MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
 
     first: Offset
     last: Offset
@@ -171,11 +179,14 @@ class PartitionOutcomes(Message, frozen=True, tag=False):
 
 
 class SinkOpened(Message, frozen=True):
-    """The values that a sink works with. ``topics``: the names of the topics that the group knows, by id;
-    ``old_topics``: those ids of them that the topic of that name no longer has. ``ends`` by topic id and partition: the
-    first offset that was never acquired. An empty ``dead_letter_topic``: no dead letters are wanted;
-    ``dead_letter_partitions``: that topic's number of partitions; ``copy_record``: a dead letter contains the record.
-    ``replaced``: the group configs that the sink's own changed, with the earlier values."""
+    """What a sink needs to know.
+
+    topics: the names of the topics that the group knows, by id. old_topics: ids of replaced topics among them.
+    ends: the first offset that was never acquired, by topic id and partition.
+    dead_letter_topic: empty if no dead letters are wanted. dead_letter_partitions: its number of partitions.
+    copy_record: a dead letter contains the record.
+    replaced: the group configs that the sink's configs changed, with their earlier values.
+    """
 
     incarnation: str = ""
     topics: dict[str, str] = {}
@@ -188,11 +199,13 @@ class SinkOpened(Message, frozen=True):
 
 
 class OutcomesStaged(Message, frozen=True):
-    """The numbers of the rows' records that were staged, and that were stale; ``stale_sample`` names some stale ones as
-    ``topic-partition@offset (delivery count)``. ``attempt``, ``plan_id``, ``member_id``: the delivery, from 0, of the
-    batch that the request speaks for, its plan and the member that holds it; None and empty: the request names no
-    batch, and changed nothing. ``contradicted``: the number of records that are released since this request names
-    another outcome than an earlier request of the same attempt."""
+    """How many of the rows' records were staged, and how many were stale.
+
+    stale_sample: some stale records, as ``topic-partition@offset (delivery count)``.
+    attempt, plan_id, member_id: for the batch that the request speaks for, the number of the delivery, from 0, the
+        plan, and the member that holds it. None and empty if the request speaks for no batch, and changed nothing.
+    contradicted: how many records are released because an earlier request of the same attempt named another outcome.
+    """
 
     staged: int = 0
     stale: int = 0
@@ -208,12 +221,12 @@ class Done(Message, frozen=True):
 
 
 class Joined(Message, frozen=True):
-    """The session has begun; heartbeat at least every ``heartbeat_interval_ms``. ``configs``: the group's configs that
-    are set now, as texts.
+    """The session has begun, or goes on. Send a heartbeat at least every ``heartbeat_interval_ms``. ``configs``: the
+    group's configs that are set now, as texts. The following are in the answer to a join only.
 
-    In the answer to a join only: ``created``: the join created the group; ``begun``: the partitions that got their
-    start offset; ``replaced``: the configs that the join changed in an existing group, with the earlier values;
-    ``missing``: the topics of a ShareConsumer that do not exist.
+    created: the join created the group. begun: how many partitions got their start offset.
+    replaced: the configs that the join changed in an existing group, with their earlier values.
+    missing: topics of a ShareConsumer's subscription that do not exist.
     """
 
     member_epoch: int
@@ -229,9 +242,9 @@ class Joined(Message, frozen=True):
 
 
 class ReleaseBreaker(Message, frozen=True, tag=False):
-    """The open breaker on releases of a query: since ``since_ms`` sinks have released most of each of its batches,
-    ``released`` of ``records`` records in all. It acquires nothing before ``until_ms``. ``keeps_tries``: its releases
-    use up no tries."""
+    """A query's open breaker on releases. Since ``since_ms`` sinks have released most of each batch of the query,
+    ``released`` of ``records`` records in all. The query acquires nothing before ``until_ms``. ``keeps_tries``: its
+    releases use up no tries."""
 
     since_ms: int
     until_ms: int
@@ -241,18 +254,20 @@ class ReleaseBreaker(Message, frozen=True, tag=False):
 
 
 class PlanReply(Message, frozen=True):
-    """The answer to NextPlan and StartPlan. An empty ``plan.plan_id``: there is nothing to acquire.
+    """The answer to NextPlan and StartPlan. If ``plan.plan_id`` is empty, there is nothing to acquire.
 
-    ``data_loss``: offsets that the log no longer holds: of the plan, found by this request or before it, and those of
-    deleted topics that the group had still to report. A repeated request of the same member epoch gets them again. A
-    reader with failOnDataLoss fails for them once. ``isolation_level``: the group's level at a StartPlan, which may
-    have changed since the member joined. ``given_up``: records that this request gave up at the delivery limit, which
-    the coordinator logs as well. ``outcomes``: how many records of the completed plan were accepted, released and
-    rejected, by these words. A repeated request gets neither again. ``undecided_left``: the plan to complete is not
-    completed yet, since this many of the offsets that no sink decided must still be checked in the log; the member asks
-    again. ``altered``: the first of ``altered_total`` share partitions whose start offsets an administrator altered
-    since the named plan was acquired. ``held_back``: nothing was acquired, since this number of records wait for their
-    dead letters. ``breaker``: the query's, while it is open.
+    data_loss: offsets of the plan, and of deleted topics, that the logs no longer hold. A repeated request of the same
+        member epoch gets them again. A reader with failOnDataLoss fails for them once.
+    isolation_level: the group's level at a StartPlan, which may have changed since the member joined.
+    given_up: records that this request gave up at the limit of tries. The coordinator logs them as well.
+    outcomes: how many records of the completed plan were accepted, released and rejected, by these words. A repeated
+        request gets neither ``given_up`` nor ``outcomes`` again.
+    undecided_left: if not 0, the plan is not completed yet: this many offsets that no sink decided must still be looked
+        up in the log. Ask again.
+    altered: the first of ``altered_total`` share partitions whose start offsets an administrator altered since the
+        named plan was acquired.
+    held_back: if not 0, nothing was acquired, since this many records wait for their dead letters.
+    breaker: the query's breaker on releases, while it is open.
     """
 
     plan: Plan = Plan()
@@ -269,17 +284,19 @@ class PlanReply(Message, frozen=True):
 
 
 class OffsetsReply(Message, frozen=True):
-    """The end offsets by topic and partition; the partition is text, since JSON's keys are. ``now_ms``: the
-    coordinator's time of the reading."""
+    """The end offsets by topic and partition; partitions are texts, as JSON's keys are. ``now_ms``: when the offsets
+    were read, by the coordinator's clock."""
 
     ends: dict[str, dict[str, int]]
     now_ms: int = 0
 
 
 class AcquiredReply(Message, frozen=True):
-    """The records that a ShareConsumer acquired, under one plan id; empty: none was available. ``lock_timeout_ms``: how
-    long their locks last from now on. ``errors``: of the request's acknowledgements, as in AcknowledgeReply.
-    ``isolation_level``: the group's level now, at which the records are read. ``held_back`` as in PlanReply."""
+    """The records that a ShareConsumer acquired under one plan id, which is empty if no record was available.
+
+    lock_timeout_ms: how long the locks last from now on. isolation_level: the level at which to read the records.
+    errors: of the request's acknowledgements, as in AcknowledgeReply. held_back: as in PlanReply.
+    """
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
@@ -290,8 +307,11 @@ class AcquiredReply(Message, frozen=True):
 
 
 class AcknowledgeReply(Message, frozen=True):
-    """The errors by partition; all others were applied. ``done_below``: start offsets below which nobody holds what was
-    to be renewed. ``lock_timeout_ms``: how long renewed locks last, except those of ``capped``; 0: none was renewed."""
+    """The errors by partition; the acknowledgements of all other partitions were applied.
+
+    done_below: start offsets of partitions in which records below were to be renewed; these records are done.
+    lock_timeout_ms: how long renewed locks last, except those in ``capped``; 0 if no lock was renewed.
+    """
 
     errors: dict[str, str] = {}
     done_below: dict[str, int] = {}
@@ -300,18 +320,23 @@ class AcknowledgeReply(Message, frozen=True):
 
 
 class ProgressReply(Message, frozen=True):
-    """By partition Kafka's name of the error, and the named error as text; all signals of the others were taken."""
+    """By refused partition, Kafka's name of the error and the named error as text. The signals of all other partitions
+    were taken."""
 
     errors: dict[str, tuple[str, str]] = {}
 
 
 class PartitionDescription(Message, frozen=True, tag=False):
-    """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
-    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``,
-    ``deleted``: those of ``archived_total`` that Kafka removed before they were done, by retention or delete-records,
-    or with their topic. ``without_dead_letter``: the records that were given up while the group had no dead letter
-    topic, by disposition. ``skipped``, ``repeated``: offsets that resets skipped, or made available again.
-    ``archiving``: records whose dead letters are not written yet. ``runs_total``: the runs of its window."""
+    """A share partition as kafka-share-groups.sh shows it, with more counts.
+
+    lag: None if the end of the log is unknown.
+    archived: the records of ``archived_total`` by disposition; ``none`` are offsets without a record.
+    removed, deleted: the records of ``archived_total`` that Kafka removed before they were done, by retention or
+        delete-records, or with their topic.
+    without_dead_letter: the records that were given up while the group had no dead letter topic, by disposition.
+    skipped, repeated: offsets that resets skipped, or made available again.
+    archiving: records whose dead letters are not written yet. runs_total: the runs of the window.
+    """
 
     topic: str
     topic_id: str
@@ -333,7 +358,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
 
     @property
     def given_up(self) -> int:
-        """How many records were given up: offsets without a record are archived, and no records."""
+        """How many records were given up. Offsets without a record are archived as well, and left out here."""
         return _given_up(self.archived)
 
 
@@ -345,13 +370,17 @@ class TopicPartitions(Message, frozen=True, tag=False):
 
 
 class MemberDescription(Message, frozen=True, tag=False):
-    """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
-    ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query acquires from all of its
-    subscription. ``breaker``: a query's breaker on releases, while it slows the query: it is open, the query has a
-    session, and the group has records in flight. ``client_id``: the member's name, here and in all that is shown of a
-    group: the config member.name, else the query's name, known once a sink has decided for it, else client.id, else the
-    name of the application or program. ``client_pid``: its process, 0 if it is not known. ``checkpoint``: the query's;
-    its sink tells it as well."""
+    """The description of a member.
+
+    active: the member has a session.
+    topics, topic_pattern: the subscription, by one of the two.
+    assignment: some of the ``assigned_total`` partitions from which the member acquires; a query acquires from all in
+        its subscription.
+    breaker: a query's breaker on releases, if it is open, the query has a session, and the group has records in flight.
+    client_id: the member's name, here and in all other messages about a group. That is the config member.name, else the
+        query's name once a sink has named it, else client.id, else the name of the application or program.
+    client_pid: the process id; 0 if it is not known. checkpoint: the query's, once a sink has named it.
+    """
 
     member_id: str
     member_epoch: int
@@ -369,10 +398,14 @@ class MemberDescription(Message, frozen=True, tag=False):
 
 
 class RecordCounts(Message, frozen=True, tag=False):
-    """The counts of the records of all share partitions that a group has or had, whose topics may be deleted since: by
-    what became of them. No number but ``still_there`` falls while the group exists. ``reached``: their offsets from the
-    first start offset to the end of what was acquired. ``unaccounted`` must be 0: ``reached`` and ``repeated`` less the
-    other counts; another number is a mistake of the counts. The others are as in PartitionDescription."""
+    """What became of the records of all share partitions that a group has or had. While the group exists, no number but
+    ``still_there`` falls.
+
+    reached: the offsets from the first start offsets to the ends of what was acquired.
+    unaccounted: ``reached`` plus ``repeated`` less the other counts. Another number than 0 is a bug.
+
+    The other counts are as in PartitionDescription.
+    """
 
     reached: int = 0
     accepted: int = 0
@@ -396,13 +429,18 @@ def _given_up(archived: dict[str, int]) -> int:
 
 
 class GroupDescription(Message, frozen=True):
-    """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932), or UNKNOWN where no coordinator could be
-    asked. ``members``: some of ``members_total``, those with a session first. ``group_epoch`` is above
-    ``assignment_epoch`` while the assignment of partitions to ShareConsumers is older than their last change.
-    ``records``: the counts of all its share partitions. ``forgotten``: by topic and partition (as text), up to where
-    the group acquired topics that are deleted, of the last ones. ``read_from``: empty, or the store in words where no
-    coordinator runs and it was read. ``coordinator``: the coordinator that serves the group, as host:port and its
-    process id in brackets; empty where none does. Clients reach the port of one on demand on its own host alone."""
+    """The description of a group.
+
+    state: EMPTY, STABLE or DEAD (KIP-932), or UNKNOWN if no coordinator could be asked.
+    group_epoch: above ``assignment_epoch`` while a new assignment of partitions to ShareConsumers is due.
+    members: some of ``members_total``, those with a session first.
+    records: the counts of all share partitions of the group.
+    forgotten: for the last deleted topics that the group has forgotten, the ends of what it had acquired, by topic and
+        partition (as text).
+    read_from: empty; or, if no coordinator runs, the store from which the state was read, in words.
+    coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
+        does. Only clients on the same host reach the port of a coordinator on demand.
+    """
 
     group_id: str
     state: str
@@ -429,16 +467,18 @@ class GroupDescription(Message, frozen=True):
 
 
 class JoinGroup(GroupRequest[Joined], frozen=True):
-    """Become a member, or renew a membership whose session lapsed.
+    """Become a member, or begin a new session after the last one ended.
 
-    ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
-    fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
-    and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
-    ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
-    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set,
-    by the join that raises the epoch alone. ``starting_offsets`` is for partitions that have no start offset yet:
-    None takes share.auto.offset.reset. ``member_name``: the config member.name; ``client_id``: client.id, else the
-    name of the application or program; ``client_pid``: its process, 0 if it is not known."""
+    member_epoch: None for a new process. The member's epoch is raised, durably, and the process before is fenced;
+        asking again with the same ``process_id`` gets the same epoch. A number says that this process had a session in
+        that epoch; it is refused (FencedMemberEpoch) if there is a higher epoch.
+    query: True for a query (plans, locks as long as the session), False for a ShareConsumer (a lock per acquisition).
+    topics: the names of the subscribed topics.
+    configs: group configs to set; only a join that raises the epoch sets them.
+    starting_offsets: for partitions that have no start offset yet. None: share.auto.offset.reset decides.
+    member_name: the config member.name. client_id: client.id, or else the name of the application or program.
+    client_pid: the process id; 0 if it is not known.
+    """
 
     member_id: MemberId
     process_id: MemberId
@@ -456,21 +496,21 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
 
 
 class Heartbeat(MemberRequest[Joined], frozen=True):
-    """Renew the session, and with it a query's locks."""
+    """Extend the session, and with it a query's locks."""
 
 
 class LeaveGroup(MemberRequest[Done], frozen=True):
-    """End the session now. A query loses its locks as by a timeout. A ShareConsumer's records are released: a try, and
-    no failure; those in progress after group.share.in.progress.rebalance.grace.ms."""
+    """End the session now. A query loses its locks, as after a timeout. A ShareConsumer's records are released, which
+    is a try and no failure; those in progress are released after group.share.in.progress.rebalance.grace.ms."""
 
 
 class NextPlan(MemberRequest[PlanReply], frozen=True):
-    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
+    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next plan.
 
-    ``start`` is the plan id in Spark's start offset, empty for the initial offset. ``max_records`` None: no limit.
-    ``wait_ms``: how long to wait for records when there are none. ``until``, ``began_ms``: acquire only below these
-    ends, by topic and partition, and only what no member has released since that time, or later than its delay then:
-    both are those of the start of an AvailableNow run.
+    start: the plan id in Spark's start offset; empty for the initial offset.
+    max_records: None for no limit. wait_ms: how long to wait if there are no records.
+    until, began_ms: of an AvailableNow run, the ends of the logs at its start, by topic and partition, and the time of
+        its start. Only records below these ends are acquired, and none that was released since, or delayed beyond it.
     """
 
     start: str = ""
@@ -482,11 +522,12 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
 
 class StartPlan(MemberRequest[PlanReply], frozen=True):
     """``partitions(end)``: start the plan's delivery, or, in a later process, reclaim the plan (delivery count + 1).
-    Idempotent for one member epoch and plan. ``acknowledgement_mode``: the query's own mode for records of the batch
-    that no sink decides; empty: the group's share.acknowledgement.mode.
+    The same request again in the same member epoch changes nothing.
 
-    ``logged``: the plan as Spark's log holds it; None: the member has no log. ``acquired_here``: this process acquired
-    the plan and logged the answer, so each logged offset is in the group's plan or left out for a reason.
+    acknowledgement_mode: the query's own share.acknowledgement.mode; empty: the group's holds.
+    logged: the plan as Spark's log holds it; None: the member has no log.
+    acquired_here: this process acquired the plan and logged the answer, so each logged offset must be in the group's
+        plan or left out for a reason.
 
     Raises:
         PlanDiffersFromLog: the group's plan is not the logged one; nothing was changed.
@@ -500,23 +541,29 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
 
 
 class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
-    """``reportLatestOffset()`` and the ends of an AvailableNow run: the end offset of each subscribed partition."""
+    """The end offset of each subscribed partition, for ``reportLatestOffset()`` and for the ends of an AvailableNow
+    run."""
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """The state of a group: offsets, members, counts of records."""
+    """Asks for the state of a group: offsets, members, counts of records."""
 
 
 # --- requests of ShareConsumers
 
 
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records``: share.fetch.max.records (KIP-1206). ``wait_ms``: how
-    long to wait for records when there are none; a request with ``acknowledgements``, which are applied first, does not
-    wait. ``after``: the plan id of the last reply that the consumer received (empty: none; None: it does not say); the
-    oldest plan acquired after that is returned again, since its reply was lost. ``acquire_mode``: the consumer's own;
-    empty: the group's. ``ahead``: acquire nothing if a record is due that isolation delivers apart from others.
-    ``without``: partitions, as (topic id, partition), to acquire nothing from."""
+    """Acquire for a ShareConsumer (ShareFetch).
+
+    max_records: share.fetch.max.records (KIP-1206).
+    wait_ms: how long to wait if there are no records. A request with ``acknowledgements`` does not wait.
+    after: the plan id of the last reply that the consumer received; empty if it has received none; None: not checked.
+        The oldest plan that was acquired after that is returned again, since its reply was lost.
+    acquire_mode: the consumer's own mode; empty: the group's holds.
+    acknowledgements: applied before anything is acquired.
+    ahead: acquire nothing if a record is due that isolation delivers apart from others.
+    without: partitions, as (topic id, partition), from which nothing is acquired.
+    """
 
     max_records: Count
     wait_ms: Milliseconds = 0
@@ -528,46 +575,52 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
-    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing. ``unread``: the member could not
-    read what it releases here, so no try is counted, and the records do not wait."""
+    """Acknowledge delivered records (ShareAcknowledge), those of each partition all or none. ``unread``: the member
+    could not read the records that it releases here, so no try is counted, and the records do not wait."""
 
     partitions: tuple[PartitionAcks, ...]
     unread: bool = False
 
 
 class MarkInProgress(MemberRequest[ProgressReply], frozen=True):
-    """A ShareConsumer works on these records (KAFKA-20458): per partition all or nothing. A signal extends the lock of
-    a record that the member holds, up to group.share.in.progress.max.lock.extension.ms after its acquisition."""
+    """Say that a ShareConsumer works on these records (KAFKA-20458); the signals of each partition are taken all or
+    none. A signal extends the lock of a record, up to group.share.in.progress.max.lock.extension.ms after its
+    acquisition."""
 
     partitions: tuple[PartitionProgress, ...]
 
 
 class AcknowledgeRows(MemberRequest[AcknowledgeReply], frozen=True):
-    """Acknowledge, with the records as Arrow rows beside the request: for many records with different outcomes."""
+    """As Acknowledge, with the records as Arrow rows after the request, for many records with different outcomes."""
 
 
 # --- requests of sinks
 
 
 class OpenSink(GroupRequest[SinkOpened], frozen=True):
-    """Open a query's sink: set group configs, check the dead letter topic, and get the incarnation and the topic ids
-    whose rows the sink takes."""
+    """Open a query's sink: set group configs, check the dead letter topic, and get what the sink needs to know."""
 
     configs: dict[str, str] = {}
 
 
 class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     """Stage the outcomes in a batch's rows, durably, on the plans that carry them (docs/trust/protocol.md, "Outcomes of
-    a sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
-    matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``:
-    the group's, which the rows' receipts name; empty: not checked. ``plans``: the plans of the batch, as the sink's
-    tasks found them, with the epoch of the member whose tasks read them. ``acknowledgement_mode``: the mode that the
-    sink's options name, which has to be the batch's; empty: none. ``replaces``: the query's output of a batch takes the
-    place of what an earlier attempt wrote; ``has_target``: the query has an output besides dead letters and archive.
-    ``unreadable``: the driver rejects records that can't be read; no sink does. ``rows`` is how many the batch had.
-    ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
-    writes the original. ``contradicting``: records whose rows named different outcomes, and are released. ``query_id``
-    (Spark's), ``query_name``, ``checkpoint``: the query's, for people; empty: not known."""
+    a sink"). They take effect when the plan completes. The rows come as Arrow rows after the request.
+
+    incarnation: the group's, as in the rows' receipts; empty: not checked.
+    plans: the plans of the batch, as the sink's tasks found them, with the epoch of the member whose tasks read them.
+    query_id, query_name, checkpoint: of the query, for people; Spark's id. Empty: not known.
+    acknowledgement_mode: the mode in the sink's options, which must be the batch's; empty: the options name none.
+    replaces: the query's output of a batch replaces what an earlier attempt wrote.
+    has_target: the query has an output besides dead letters and archive.
+    unreadable: the driver, and no sink, rejects records that can't be read.
+    rows: how many rows the batch had.
+    lost_replacements: how many rejected rows had a key, value or headers of their own that could not be written, so
+        that the coordinator writes the original record.
+    contradicting: how many records are released because their rows named different outcomes.
+    fail_on_stale: refuse the request if a row is stale, that is, if its receipt matches no live plan. Else stale rows
+        are counted.
+    """
 
     incarnation: str = ""
     plans: dict[str, int] = {}

@@ -1,13 +1,13 @@
-"""The outcomes of a sink's rows as Arrow tables of runs, which executors make, the driver merges and the service
-stages.
+"""The outcomes of a sink's rows as Arrow tables of runs. Executors make such tables, the driver merges them, and the
+service stages the outcomes.
 
-The module is pure, and runs no Python per row: it compares columns with themselves, shifted by one. It is not in the
-core, since it needs pyarrow; it knows the coordinator's values, messages and errors only.
+The module is pure, and runs no Python code for single rows: it compares columns with themselves, shifted by one. It is
+not in the core, since it needs pyarrow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,18 +32,19 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
     ]
 )
-"""A run of a share partition and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT, and above them
-records whose rows contradict each other: DIVIDED, once they are ``settled``. delay_ms null: the group's backoff."""
+"""A row is a run of a share partition with its outcome, as in OutcomeRun. Outcomes are 1 ACCEPT, 2 RELEASE, 3 REJECT;
+higher numbers are records whose rows contradict each other (DIVIDED after :func:`settled`). delay_ms null: the group's
+backoff."""
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
 _LARGEST = 2**63 - 1
 MOST_PIECES = 2_000_000
-"""A table is refused if its overlapping runs make this many pieces more than it has runs: runs are cut at all their
-edges, so a thousand can make a million pieces of some 100 bytes each."""
+"""A table is refused if its overlapping runs make this many more pieces than it has runs. Runs are cut at all edges, so
+a thousand runs can make a million pieces, of some 100 bytes each."""
 _SAID = np.array([0, 1, 2, 4, 3, 5, 6, 7], np.int8)
-"""Outcome -> the set of outcomes that rows named: 1 ACCEPT, 2 RELEASE, 4 REJECT. Numbers above REJECT stand for records
-whose rows contradict each other, which are released."""
+"""For each outcome, the set of outcomes that rows of the record named, as bits: 1 ACCEPT, 2 RELEASE, 4 REJECT. Outcomes
+above REJECT stand for several: the rows of these records contradict each other."""
 _OF_SAID = np.argsort(_SAID).astype(np.int8)
 DIVIDED = 7
 """The outcome of a record whose rows contradict each other, whatever they say: a release. No AcknowledgeType is 7."""
@@ -85,12 +86,12 @@ class _Runs:
 
 
 def coalesce(table: pa.Table) -> pa.Table:
-    """The same outcomes (a table of SCHEMA, in any order) as ascending, disjoint runs by topic and partition, equal
-    neighbours joined.
+    """The outcomes of a table of SCHEMA, in any order, as ascending and disjoint runs by topic and partition. Equal
+    neighbours are joined.
 
-    Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, it is a
-    number above REJECT, which ``settled`` turns into a release. If they agree, the longest delay holds, one dead letter
-    is enough, and one of the reasons is kept.
+    Of several rows of one record, those of the newest delivery count decide. If these name different outcomes, the
+    result is a number above REJECT, which ``settled`` turns into a release. If they agree, the longest delay holds, one
+    written dead letter is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
         return SCHEMA.empty_table()
@@ -102,9 +103,8 @@ def coalesce(table: pa.Table) -> pa.Table:
 
 
 def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Returns the outcomes of a table of coalesce, with DIVIDED for records whose rows contradict each other: they are
-    released, so that no outcome is lost. And the number of these records, by what their rows say (``accept,
-    release``)."""
+    """Returns a table of coalesce with DIVIDED for records whose rows contradict each other, which are released. Also
+    returns the number of these records by what their rows say, such as ``accept, release``."""
     outcome, counts = table["outcome"].to_numpy(), pc.add(pc.subtract(table["last"], table["first"]), 1).to_numpy()
     found = {
         ", ".join(word for bit, word in enumerate(_WORDS) if _SAID[kind] >> bit & 1): int(counts[outcome == kind].sum())
@@ -118,10 +118,10 @@ def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
 
 
 def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
-    """A sink's rows, by topic and partition, coalesced.
+    """The outcomes in a sink's rows by topic and partition, coalesced.
 
     Raises:
-        InvalidRequest: the schema is another one, or a value is null or no outcome's.
+        InvalidRequest: the schema is another one, or a value is null or not allowed.
     """
     _check(table)
     table, _ = settled(coalesce(table))
@@ -217,7 +217,7 @@ def _joined(runs: _Runs) -> _Runs:
         goes_on &= _unchanged(getattr(runs, name))
     begins = np.flatnonzero(np.concatenate(([True], ~goes_on)))
     ends = np.concatenate((begins[1:], [len(runs)])) - 1
-    return _replaced(runs.take(begins), last=runs.last[ends])
+    return replace(runs.take(begins), last=runs.last[ends])
 
 
 def _disjoint(runs: _Runs) -> _Runs:
@@ -236,7 +236,7 @@ def _disjoint(runs: _Runs) -> _Runs:
     newest = _newest(runs.delivery_count[which], piece)
     which, piece = which[newest], piece[newest]
     starts = np.flatnonzero(np.concatenate(([True], piece[1:] != piece[:-1])))
-    cut = _replaced(runs.take(which[starts]), first=edges[piece[starts]], last=edges[piece[starts] + 1] - 1)
+    cut = replace(runs.take(which[starts]), first=edges[piece[starts]], last=edges[piece[starts] + 1] - 1)
     return _agreed(cut, runs.take(which), starts)
 
 
@@ -261,20 +261,16 @@ def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
 
 def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:
     """One outcome for each piece, from the entries of ``outcomes`` between its start and the next one's."""
-    said = _OF_SAID[np.bitwise_or.reduceat(_SAID[outcomes.outcome], starts)]
+    said: Any = _OF_SAID[np.bitwise_or.reduceat(_SAID[outcomes.outcome], starts)]
     agree = said <= AcknowledgeType.REJECT
     dead_letter = np.where(agree, np.maximum.reduceat(outcomes.dead_letter, starts), 0)
-    return _replaced(
+    return replace(
         cut,
         outcome=said,
         delay_ms=np.where(agree, np.maximum.reduceat(outcomes.delay_ms, starts), _NONE),
         dead_letter=dead_letter,
         reason=np.where(agree & (dead_letter == 0), np.maximum.reduceat(outcomes.reason, starts), _NONE),
     )
-
-
-def _replaced(runs: _Runs, **columns: Any) -> _Runs:
-    return _Runs(**{field.name: columns.get(field.name, getattr(runs, field.name)) for field in fields(runs)})
 
 
 def _unchanged(column: Ints) -> npt.NDArray[np.bool_]:

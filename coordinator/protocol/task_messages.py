@@ -1,4 +1,4 @@
-"""A Spark task's signal of how far its work is, and the form in which people see it."""
+"""A Spark task's signal about its work, and the form in which people see it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from coordinator.protocol.values import Offset
 
 
 class TaskProgress(Message, frozen=True, tag=False):
-    """The signals of one task: Spark's id of the task, the host where it runs, the times of its first and of its last
-    signal in ms by the wall clock, and its newest hint."""
+    """The signals of one task: Spark's id of the task, its host, the times of its first and last signal in ms by the
+    wall clock, and its newest hint."""
 
     task: int
     host: str
@@ -18,10 +18,9 @@ class TaskProgress(Message, frozen=True, tag=False):
 
 
 class ReportProgress(MemberRequest[Done], frozen=True):
-    """A task of the member's query works on the plan. ``task``: Spark's id of the task (the same in no other task of
-    the application), on ``host``. ``hint``: its words about the work, up to MOST_HINT_BYTES of UTF-8; None: the hint of
-    its signal before stays. Nothing depends on it, and it is not in the log. A signal of another plan than the query's
-    newest has no effect."""
+    """Say that a task of the member's query works on the plan. ``task``: Spark's id of the task, which is unique in the
+    application. ``hint``: what the task says about the work, up to MOST_HINT_BYTES of UTF-8; None: the hint of the
+    signal before stays. Only people see the signal. If the plan is not the query's newest, it has no effect."""
 
     plan_id: str
     task: Offset

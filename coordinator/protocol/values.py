@@ -15,29 +15,29 @@ MOST_HINT_BYTES = 256
 
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number of a request that may be negative. Requests with other negative numbers are refused when decoded."""
+"""A number in a request that may be negative. Other negative numbers are refused when the request is decoded."""
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 LONGEST_DELAY_MS = 2**31 - 1
-"""A longer delay of a released record is refused, in milliseconds: some 24 days. It bounds stored delays whose length
-was not stored."""
+"""A longer delay of a released record, in milliseconds, is refused: some 24 days. This also bounds stored delays whose
+length was not stored."""
 ReleaseDelay = Annotated[int, Meta(ge=0, le=LONGEST_DELAY_MS)]
 MemberId = Annotated[str, Meta(min_length=1, max_length=500)]
 """A member's id, or that of its process."""
 MOST_CLIENT_TEXT = 500
 ClientText = Annotated[str, Meta(max_length=MOST_CLIENT_TEXT)]
-"""A name, host or path that a client tells of itself, for people."""
+"""A name, host or path by which a client describes itself to people."""
 
 
 def client_text(text: str) -> str:
-    """Returns the text as a ClientText: on one line, and cut."""
+    """The text as a ClientText: on one line, and cut."""
     return " ".join(text.split())[:MOST_CLIENT_TEXT]
 
 
 def client_in_words(name: str, pid: int, host: str) -> str:
-    """Returns what is known of a member's client, for people: ``billing-1, process 4711 on host-1``."""
+    """What is known of a member's client, for people: ``billing-1, process 4711 on host-1``."""
     process = f"process {pid}" if pid else "a process"
     return ", ".join(filter(None, (name, f"{process} on {host}" if host else ""))) or "not known"
 
@@ -77,8 +77,8 @@ class OffsetRange(NamedTuple):
 
 
 class CappedLock(NamedTuple):
-    """The lock of offsets ``first..last`` was renewed only up to share.max.lock.extension.ms after their acquisition:
-    it ends ``left_ms`` milliseconds from now, sooner than a full lock."""
+    """The lock of offsets ``first..last`` was renewed for less than its full duration, since
+    share.max.lock.extension.ms limits it: it ends ``left_ms`` milliseconds from now."""
 
     topic_id: str
     partition: int
@@ -96,8 +96,8 @@ class AcquiredRange(NamedTuple):
 
 
 class AlteredStart(NamedTuple):
-    """An administrator altered a share partition's start offset; ``start_offset``: as it is now, None: its state was
-    deleted. ``by``: who did it; empty if the coordinator was started since."""
+    """An administrator altered a share partition's start offset. ``start_offset``: the present one; None: the share
+    partition's state was deleted. ``by``: who altered it; empty if the coordinator was started since."""
 
     topic: str
     partition: int
@@ -118,9 +118,9 @@ class AcknowledgeType(IntEnum):
 class Disposition(IntEnum):
     """The reason why a record is archived (KIP-1317's idea; the numbers are ours).
 
-    NONE: the log does not hold the record. REJECTED: its holder rejected it. When its tries were used up:
-    DELIVERY_LIMIT, it was released or failed its trial; EXPIRED, its lock ran out; UNDECIDED, no sink decided it, in
-    explicit mode.
+    NONE: the log does not hold the record. REJECTED: the holder rejected the record. The others are for records that
+    used up their tries: DELIVERY_LIMIT by a release or a failed trial, EXPIRED by a lock that ran out, and UNDECIDED in
+    a batch in explicit mode in which no sink decided them.
     """
 
     NONE = 0
@@ -131,18 +131,19 @@ class Disposition(IntEnum):
 
 
 LONGEST_REASON = 500
-"""Sinks and ShareConsumers cut a reason at this number of characters where the coordinator is to write the dead letter,
-and the coordinator keeps no more: the request with the reasons of a whole batch must not become too large. A dead
-letter that the sink itself writes has the reason up to LONGEST_MESSAGE_BYTES
-(``coordinator.dead_letters.record_format``)."""
+"""A reason is cut at this number of characters if the coordinator is to write the dead letter: a request with the
+reasons of a whole batch must not become too large. A dead letter that the sink itself writes has the reason up to
+LONGEST_MESSAGE_BYTES (``coordinator.dead_letters.record_format``)."""
 
 
 class OutcomeRun(NamedTuple):
     """A sink's outcome for offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 
-    outcome: ACCEPT, RELEASE or REJECT. delay_ms: the delay of a release from its staging on; None: the group's backoff.
-    dead_letter: the dead letters of all these records are written. reason: the row's reason, kept only where they are
-    not. divided: rows named other outcomes as well, so that the outcome is RELEASE.
+    outcome: ACCEPT, RELEASE or REJECT.
+    delay_ms: the delay of a release, from its staging on; None: the group's backoff.
+    dead_letter: the dead letters of all these records are written.
+    reason: the reason in the row, if the dead letters are not written yet.
+    divided: rows of the same record named different outcomes, so the outcome is RELEASE.
     """
 
     first: int
