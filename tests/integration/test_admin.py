@@ -37,15 +37,11 @@ def starts(admin, group_id):
     return [p.start_offset for p in admin.list_offsets(group_id).partitions]
 
 
-def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, topic, unique, runtime_dir, monkeypatch):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, topic, unique, runtime, monkeypatch):
     orders, group_id = topic(), unique("group")
     kafka.produce(orders, [str(n) for n in range(20)])
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(contextlib.closing(CoordinatorClient.connect(kafka.bootstrap)))
-        stack.callback(kill_coordinators)
         admin = stack.enter_context(Admin({"bootstrap.servers": kafka.bootstrap}))
         who = member(client, group_id, orders)
         listed = admin.list_groups()
@@ -58,7 +54,7 @@ def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, t
             admin.reset_offsets(group_id, "latest", execute=True)
         leave(client, who)
         assert admin.reset_offsets(group_id, 7, execute=True).executed
-        (audited,) = directory.glob("audit-*.log")
+        (audited,) = runtime.glob("audit-*.log")
         assert json.loads(audited.read_text().splitlines()[-1])["message"].endswith(f'changed=[["{orders}-0","0","7"]]')
         admin.alter_configs(group_id, {"share.session.timeout.ms": "600000"}, execute=True)
         kill_coordinators()

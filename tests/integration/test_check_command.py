@@ -15,11 +15,8 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def checked(tmp_path, kafka, capsys, runtime_dir, monkeypatch, unique):
+def checked(tmp_path, kafka, capsys, runtime):
     """The exit status and the lines of a check. In its runtime folder no other test's coordinator comes or goes."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
 
     def check(source=None, sink=None):
         arguments = []
@@ -31,7 +28,7 @@ def checked(tmp_path, kafka, capsys, runtime_dir, monkeypatch, unique):
                 )
                 arguments += [option, str(path)]
         status = run(["check", *arguments])
-        assert not list(directory.iterdir()), "no coordinator was started"
+        assert not list(runtime.iterdir()), "no coordinator was started"
         return status, capsys.readouterr().out.splitlines()
 
     return check

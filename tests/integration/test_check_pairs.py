@@ -19,7 +19,7 @@ from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.standalone import TOKEN, StandaloneProcess, write_secret
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("runtime")]
 
 TOPIC, TRANSACTIONS = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 NEEDED = [
@@ -31,15 +31,6 @@ NEEDED = [
 IMPLIED = "DESCRIBE"
 """Kafka implies this right by the others on the same resource: no query lacks it alone."""
 DLQ = "errors.deadletterqueue.topic.name"
-
-
-@pytest.fixture(autouse=True)
-def runtime(runtime_dir, monkeypatch, unique):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
-    yield directory
-    kill_coordinators(directory)
 
 
 @pytest.fixture(scope="module")

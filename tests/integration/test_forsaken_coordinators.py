@@ -4,12 +4,11 @@ brokers are away, refuse it, or have lost its state topic. All of its state is i
 import psutil
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from tests.support.coordinator_process import has_ended, kill_coordinators
+from tests.support.coordinator_process import has_ended
 from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
@@ -48,10 +47,7 @@ def make_the_state_topic_unfit(broker):
     ],
     ids=lambda mishap: mishap.__name__,
 )
-def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtime_dir, monkeypatch, unique, mishap):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtime, unique, mishap):
     orders = unique("orders")
     first.create_topic(orders)
     first.produce(orders, [b"x"] * 10)
@@ -71,8 +67,7 @@ def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtim
         wait_until(lambda: has_ended(process), timeout_s=120, what="the coordinator has left")
     finally:
         first.proxy.heal()
-        kill_coordinators()
-    (log,) = directory.glob("coordinator-*.log")
+    (log,) = runtime.glob("coordinator-*.log")
     lines = log.read_text().splitlines()
     assert any(" leaving: nobody has called, and " in line for line in lines), "\n".join(lines[-20:])
     assert len(lines) < 100, f"{len(lines)} lines"

@@ -47,7 +47,7 @@ from tests.support.guarded_broker import client_of, grant, guarded_broker
 from tests.support.host import Host, acquired
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("runtime")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "run" / "state-topic.md"
 OWNER, MEMBER, COPY, READER, ADMINISTRATOR = "owner", "member", "copy", "reader", "administrator"
@@ -438,15 +438,6 @@ def read(broker, user, topic):
             return None if passes else error.code()
 
         return wait_until(code, what="the read is refused")
-
-
-@pytest.fixture(autouse=True)
-def no_coordinator_is_left(runtime_dir, monkeypatch, unique):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
-    yield
-    kill_coordinators()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.core.log_records import GroupCreated
 from coordinator.core.record_codec import encode_record
 from coordinator.protocol.admin_messages import ReadHistory
@@ -51,16 +50,12 @@ class Member:
         return message.offset()
 
 
-def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir, monkeypatch, capsys):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime, capsys):
     conf = {"bootstrap.servers": kafka.bootstrap}
     orders, dlq, group = topic(), topic("dlq"), unique("group")
     kafka.produce(orders, [b"a", b"b"])
     began_ms = time.time() * 1000
     with contextlib.ExitStack() as stack:
-        stack.callback(kill_coordinators)
         admin = stack.enter_context(Admin(conf))
         members = [Member(stack, conf, group, orders, dlq) for _ in range(2)]
         script = [(0, RELEASE), (1, RELEASE), (0, REJECT), (0, ACCEPT)]

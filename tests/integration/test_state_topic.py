@@ -4,7 +4,6 @@ same history on a native share group leaves the same behind."""
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
 
-from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.core.record_state import RecordState
@@ -23,7 +22,6 @@ from coordinator.protocol.messages import (
 )
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all
 from tests.support.state_formatter import SNAPSHOT, UPDATE, advanced, printed, states
 from tests.support.state_records import merged
@@ -37,16 +35,12 @@ NATIVE_STATE_TOPIC, NATIVE_STATE_PARTITIONS = "__share_group_state", 4
 
 
 @pytest.fixture
-def client(kafka, runtime_dir, monkeypatch, unique):
+def client(kafka, runtime):
     """Of a coordinator on demand of this test's own, with the Kafka store; a snapshot after each 5 appends."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
     configs = {"share.coordinator.snapshot.update.records.per.snapshot": "5"}
     client = CoordinatorClient.connect(kafka.bootstrap, configs=configs)
     yield client
     client.close()
-    kill_coordinators()
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.state_topics import owner, taken
 from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("runtime")]
 
 PARTITIONS = 2
 NAMED = (
@@ -128,12 +127,3 @@ def refused_to_fence(store):
 
 def log_start(topic):
     return topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0]
-
-
-@pytest.fixture(autouse=True)
-def no_coordinator_is_left(runtime_dir, monkeypatch, unique):
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
-    yield
-    kill_coordinators()

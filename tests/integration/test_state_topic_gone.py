@@ -5,7 +5,6 @@ import contextlib
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ForeignPlan, GroupIdNotFound, StateTopicMissing
@@ -13,7 +12,6 @@ from coordinator.protocol.messages import DescribeGroup, NextPlan, StartPlan
 from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.service.stores.store import StoreOutcomeUnknown
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all
 from tests.support.standalone import two_coordinators
 from tests.support.state_topics import Hosts, state_topic, taken
@@ -27,15 +25,11 @@ FAST = {"share.coordinator.metadata.refresh.ms": "500"}
 
 
 @pytest.fixture
-def client(first, runtime_dir, monkeypatch, unique):
+def client(first, runtime):
     """Of a coordinator on demand of this test's own."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
     client = CoordinatorClient.connect(first.bootstrap, configs=FAST)
     yield client
     client.close()
-    kill_coordinators()
 
 
 @pytest.fixture
