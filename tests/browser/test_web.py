@@ -23,7 +23,7 @@ from coordinator.protocol.messages import NextPlan, StartPlan
 from sharegroup import Admin, ShareConsumer
 from sharegroup.web.history import LONGEST_S, POINTS, History
 from tests.support import chromium
-from tests.support.chromium import LOOKER, SIZES, WAIT_MS, faults, new_page, page_server, picture, signed_in, violations
+from tests.support.chromium import LOOKER, SIZES, faults, new_page, page_server, picture, signed_in, violations
 from tests.support.dead_letters import read_dead_letters
 from tests.support.page_steps import GROUP as POISONED_GROUP
 from tests.support.page_steps import PARTITIONS, from_an_empty_cluster_to_a_redrive
@@ -277,7 +277,7 @@ def test_a_dry_run_page_breaks_no_serious_rule_of_axe(world, page):
     page.get_by_label("Key").fill("share.session.timeout.ms")
     page.get_by_label("Value; empty: its default").fill("60000")
     page.get_by_role("button", name="Alter…").click()
-    expect(page.get_by_text("Nothing has been changed yet")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("Nothing has been changed yet")).to_be_visible()
     assert faults(page, "confirm") == []
 
 
@@ -300,11 +300,11 @@ def test_the_page_works_with_the_keyboard_alone(world, browser):
     expect(page.get_by_role("link", name="To the content")).to_be_focused()
     page.get_by_role("link", name=GROUP).focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="What the doctor says")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("heading", name="What the doctor says")).to_be_visible()
 
 
 def test_a_token_for_reading_shows_no_action(world, browser):
     page, _ = signed_in(world.url, browser, LOOKER)
     page.get_by_role("link", name=GROUP).click()
-    expect(page.get_by_role("heading", name="Members")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("heading", name="Members")).to_be_visible()
     assert page.locator("form[action='/act']").count() == 0

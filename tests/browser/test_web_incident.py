@@ -23,7 +23,7 @@ from sharegroup.web import examinations
 from sharegroup.web.needs import DEAD_LETTERS_STAND_S
 from sharegroup.web.server import Address, Server
 from tests.support import chromium
-from tests.support.chromium import WAIT_MS, faults, signed_in
+from tests.support.chromium import faults, signed_in
 from tests.support.web_site import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -49,7 +49,7 @@ class Night:
 
     def click(self, role, name, *, exact=False):
         self.clicks += 1
-        self.page.get_by_role(role, name=name, exact=exact).first.click(timeout=WAIT_MS)
+        self.page.get_by_role(role, name=name, exact=exact).first.click()
 
     def begin(self):
         """The list of all groups, as the watch sees them now."""
@@ -160,12 +160,12 @@ def loss(night):
     night.click("link", "loss", exact=True)
     night.click("button", "Let loss-dead-letters take them…")
     night.click("button", "Name a dead letter topic")
-    expect(night.page.get_by_text("It is done")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("It is done")).to_be_visible()
     night.page.go_back()
-    expect(night.page.get_by_text("carried out already")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("carried out already")).to_be_visible()
     night.page.go_forward()
     night.click("link", "To the group")
-    expect(night.page.get_by_text("Nothing is wrong.")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("Nothing is wrong.")).to_be_visible()
     return night.clicks
 
 
@@ -175,10 +175,10 @@ def dlq_away(night):
     assert "3 dead letters wait" in night.needs()["dlq-away"]
     night.click("link", "dlq-away")
     night.click("button", "Create dlq…")
-    expect(night.page.get_by_text("does not exist, and is created")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("does not exist, and is created")).to_be_visible()
     night.click("button", "Name a dead letter topic")
     night.click("link", "To the group")
-    expect(night.page.get_by_text("Nothing is wrong.")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("Nothing is wrong.")).to_be_visible()
     return night.clicks
 
 
@@ -190,7 +190,7 @@ def poison(night):
     night.click("button", "Give it up…")
     night.click("button", "Archive records")
     night.click("link", "To the group")
-    expect(night.page.get_by_text("failed 5 time(s)")).to_be_hidden(timeout=WAIT_MS)
+    expect(night.page.get_by_text("failed 5 time(s)")).to_be_hidden()
     return night.clicks
 
 
@@ -198,7 +198,7 @@ def all_abandoned(night):
     """Groups that were left behind are shown alone."""
     night.begin()
     night.click("link", re.compile(r"^abandoned \d+$"))
-    expect(night.page.locator("tbody tr")).to_have_count(ABANDONED, timeout=WAIT_MS)
+    expect(night.page.locator("tbody tr")).to_have_count(ABANDONED)
     return night.clicks
 
 
@@ -212,7 +212,7 @@ def one_abandoned(night):
     night.click("button", "Delete the group")
     night.click("link", "All groups")
     look(night.site)
-    expect(night.page.get_by_role("link", name="abandoned-07")).to_have_count(0, timeout=WAIT_MS)
+    expect(night.page.get_by_role("link", name="abandoned-07")).to_have_count(0)
     return night.clicks
 
 
@@ -235,14 +235,14 @@ def test_a_form_that_is_refused_is_corrected_with_the_keyboard_alone(night):
     night.page.get_by_label("Time, offset or shift").fill("-5")
     night.page.get_by_label("Reason, for the audit log").first.fill("a long reason")
     night.page.keyboard.press("Enter")
-    expect(night.page.get_by_text("-5 is below 0")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("-5 is below 0")).to_be_visible()
     assert faults(night.page, "form") == []
     expect(night.page.get_by_label("Time, offset or shift")).to_be_focused()
     expect(night.page.get_by_label("Reason, for the audit log")).to_have_value("a long reason")
     night.page.keyboard.press("ControlOrMeta+a")
     night.page.keyboard.type("5")
     night.page.keyboard.press("Enter")
-    expect(night.page.get_by_text("End session…")).to_be_visible(timeout=WAIT_MS)
+    expect(night.page.get_by_text("End session…")).to_be_visible()
     assert "force" not in night.page.locator("main").inner_text()
 
 
@@ -250,7 +250,7 @@ def test_an_outage_is_named_on_open_pages_without_a_reload(night):
     night.begin()
     expect(night.page.locator("#away")).to_be_hidden()
     night.site.brokers_answer(False)
-    expect(night.page.locator("#away")).to_contain_text("have not answered since", timeout=WAIT_MS)
+    expect(night.page.locator("#away")).to_contain_text("have not answered since")
     assert faults(night.page, "away") == []
     night.site.brokers_answer(True)
-    expect(night.page.locator("#away")).to_be_hidden(timeout=WAIT_MS)
+    expect(night.page.locator("#away")).to_be_hidden()

@@ -13,7 +13,7 @@ from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import LeaveGroup
 from sharegroup.web.server import Address, Server
 from tests.support import chromium
-from tests.support.chromium import WAIT_MS, faults, signed_in
+from tests.support.chromium import faults, signed_in
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, Page
 
@@ -45,7 +45,7 @@ def page(site, browser):
     """The page of the group; the watch looks whenever a test says so."""
     page, _ = signed_in(site.url, browser, ACTOR)
     page.get_by_role("link", name="billing").click()
-    expect(held(page)).to_have_text("20", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("20")
     wait_until(lambda: site.watch._told, what="the page listens")
     yield page
     page.context.close()
@@ -68,26 +68,26 @@ def test_a_page_whose_coordinator_fails_keeps_its_content_and_is_marked(site, pa
     site.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     site.watch.look()
     says = re.compile(r"^Not refreshed since \d\d:\d\d:\d\d UTC\.$")
-    expect(stale(page).locator("span")).to_have_text(says, timeout=WAIT_MS)
+    expect(stale(page).locator("span")).to_have_text(says)
     expect(held(page)).to_have_text("20")
     expect(page.get_by_role("link", name="Sign in again")).to_be_hidden()
     assert faults(page, "stale") == []
     site.admin.broken = None
     released(site)
     site.watch.look()
-    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0")
     expect(stale(page)).to_be_hidden()
 
 
 def test_a_page_whose_server_is_away_follows_again(site, page):
     page.route("**/*", lambda route: route.abort())
     site.watch.look()
-    expect(stale(page)).to_be_visible(timeout=WAIT_MS)
+    expect(stale(page)).to_be_visible()
     expect(held(page)).to_have_text("20")
     page.unroute("**/*")
     released(site)
     site.watch.look()
-    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0")
     expect(stale(page)).to_be_hidden()
 
 
@@ -101,7 +101,7 @@ def test_an_event_stream_that_is_refused_is_asked_for_again(site, page):
     wait_until(lambda: page.wait_for_timeout(50) or site.watch._told, what="the page listens")
     released(site)
     site.watch.look()
-    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0")
 
 
 def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
@@ -110,11 +110,11 @@ def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
     (cookie,) = (each["value"] for each in page.context.cookies())
     site.site.sessions.end(cookie)
     site.watch.look()
-    expect(stale(page)).to_contain_text("The session is over.", timeout=WAIT_MS)
+    expect(stale(page)).to_contain_text("The session is over.")
     expect(held(page)).to_have_text("20")
     expect(page.get_by_label("Reason, for the audit log").first).to_have_value("a long reason")
     page.get_by_role("link", name="Sign in again").click()
-    expect(page.get_by_label("Token")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_label("Token")).to_be_visible()
 
 
 def test_a_paused_page_is_not_refreshed_until_the_button_go_on(site, page):
@@ -124,5 +124,5 @@ def test_a_paused_page_is_not_refreshed_until_the_button_go_on(site, page):
     site.watch.look()
     expect(held(page)).to_have_text("20")
     page.get_by_role("button", name="Go on").click()
-    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()

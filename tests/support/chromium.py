@@ -72,7 +72,7 @@ def signed_in(url: str, browser: Browser, token: str = ACTOR) -> tuple[Page, lis
     page.goto(url)
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Share groups")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("heading", name="Share groups")).to_be_visible()
     return page, wrong
 
 
