@@ -34,7 +34,7 @@ class Member:
 
     def __init__(self, stack, conf, group, topic, dlq):
         own = {"share.auto.offset.reset": "earliest", "share.acknowledgement.mode": "explicit", "max.poll.records": "1"}
-        own |= {"group.id": group, "errors.deadletterqueue.topic.name": dlq, "share.record.lock.duration.ms": "15000"}
+        own |= {"group.id": group, "errors.deadletterqueue.topic.name": dlq, "share.record.lock.duration.ms": "600000"}
         self.consumer = stack.enter_context(ShareConsumer({**conf, **own}))
         self.consumer.subscribe([topic])
 

@@ -367,7 +367,8 @@ RECORDS = 60
 def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafka, topic, make, tmp_path):
     orders = topic(partitions=2)
     kafka.produce(orders, [f"{number}" for number in range(RECORDS)])
-    settings = {"max_poll_records": 5, "share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
+    times = {"share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
+    settings = {**times, "max_poll_records": 5, "share_delivery_count_limit": 10}  # on a busy machine locks end by time
     arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
     holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": 3})
     processes = [holds]

@@ -56,11 +56,11 @@ def test_a_dead_letter_has_the_reason_and_a_delay_is_waited_for(kafka, topic, un
 def test_a_reject_that_was_not_sent_is_none(kafka, topic, unique) -> None:
     """The consumer dies with its outcomes: when the lock ends the record comes again, and there is no dead letter."""
     orders, letters, group = topic(), topic(), unique("group")
-    configs = {"errors_deadletterqueue_topic_name": letters, "share_record_lock_duration_ms": 1_000}
+    configs = {"errors_deadletterqueue_topic_name": letters}
     kafka.produce(orders, ["a"])
-    dies = consumer_of(kafka, group, orders, **configs)
+    dies = consumer_of(kafka, group, orders, share_record_lock_duration_ms=3_000, **configs)
     dies.acknowledge(polled(dies, 1)[0], AcknowledgeType.REJECT, reason="no amount")
-    with consumer_of(kafka, group, orders, **configs) as other:
+    with consumer_of(kafka, group, orders, share_record_lock_duration_ms=30_000, **configs) as other:
         (again,) = polled(other, 1)
         other.acknowledge(again)
         assert list(other.commit_sync().values()) == [None]
