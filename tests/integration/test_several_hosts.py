@@ -34,8 +34,9 @@ def shared(kafka, topic, unique, hosts, patience):
     orders, group = topic("orders"), unique("group")
     kafka.produce(orders, [str(number) for number in range(20)], partition=0)
     one, two = hosts("one"), hosts("two")
+    long = {"share_session_timeout_ms": "600000", "share_record_lock_duration_ms": "600000"}
     with patient():
-        first = one.join(group, orders, "a")
+        first = one.join(group, orders, "a", **long)
         second = two.join(group, orders, "b")
     assert one.owns(group)
     assert not two.owns(group)

@@ -54,7 +54,7 @@ class Host:
 
         return wait_until(reply, what=f"an answer to {type(request).__name__}")
 
-    def join(self, group: str, topic: str, member: str, epoch: int | None = None) -> dict[str, Any]:
+    def join(self, group: str, topic: str, member: str, epoch: int | None = None, **configs: str) -> dict[str, Any]:
         joined = self.ask(
             JoinGroup(
                 group_id=group,
@@ -64,6 +64,7 @@ class Host:
                 query=False,
                 topics=(topic,),
                 starting_offsets="earliest",
+                configs={name.replace("_", "."): value for name, value in configs.items()},
             )
         )
         return {"group_id": group, "member_id": member, "member_epoch": joined.member_epoch}
