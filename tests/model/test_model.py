@@ -50,12 +50,18 @@ def test_a_walk_meets_every_kind_of_command() -> None:
     assert seen.seen["stall with a lock held"] > seen.seen["stall with a lock held, a session given"] > 0
 
 
-def test_walks_meet_every_action_of_sinks() -> None:
-    seen = Counter[str]()
+@pytest.fixture(scope="module")
+def seen() -> Counter[str]:
+    """What twelve walks meet."""
+    found = Counter[str]()
     for seed in range(12):
         walk = Walk(seed)
         walk.run(700)
-        seen += walk.seen
+        found += walk.seen
+    return found
+
+
+def test_walks_meet_every_action_of_sinks(seen: Counter[str]) -> None:
     met = ("stage", "stage refused", "file", "dead letter filed", "dead letter was written")
     assert all(seen[what] for what in met), seen
     assert all(
@@ -64,13 +70,8 @@ def test_walks_meet_every_action_of_sinks() -> None:
     assert all(seen[f"given up {disposition}"] for disposition in (1, 2, 3, 4)), seen
 
 
-def test_walks_meet_every_action_of_an_administrator() -> None:
+def test_walks_meet_every_action_of_an_administrator(seen: Counter[str]) -> None:
     """Decisions by hand and deletions are carried out, and refused."""
-    seen = Counter[str]()
-    for seed in range(5, 12):
-        walk = Walk(seed)
-        walk.run(700)
-        seen += walk.seen
     actions = ("alter", "archive", "release", "delete_offsets", "delete_group")
     assert all(seen[action] and seen[f"{action} refused"] for action in actions), seen
     assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
