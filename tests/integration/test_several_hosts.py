@@ -155,11 +155,11 @@ def test_a_third_host_that_ends_the_transaction_only_delays_the_claim(shared, mo
     def ended_meanwhile(writer, group_id, owner_):
         if not asked:
             assert end_transaction(store.topic, store.partition, offset)
-        asked.append(owner_.tenure)
+        asked.append(owner_)
         echo(writer, group_id, owner_)
 
     monkeypatch.setattr(two.gateway, "_echo", ended_meanwhile)
     assert two.rejoin(two.topic, second) == second
     assert two.owns(group)
+    # The silent owner may write itself into the log again meanwhile: then the claimant asks once more.
     assert len(asked) >= 2, "its first finding did not count"
-    assert len(set(asked)) == 1
