@@ -55,7 +55,10 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
     for line in effective_configs(joined.configs, options.group_configs):
         _log.info("%s", line)
     log_joined(joined, options.group_configs)
-    _log_starting_offsets(options, joined, group, is_new=is_new)
+    joins_others = (
+        any(each.active and each.member_id != session.member_id for each in group.members) if group else False
+    )
+    _log_starting_offsets(options, joined, group, is_surprise=is_new and not joins_others)
     if options.topic_pattern is not None and group is not None and not group.partitions:
         _log.warning(
             "subscribePattern=%s matches no topic yet: the query waits for topics, and reads a new one from its "
@@ -94,16 +97,16 @@ def _subscription(options: SourceOptions) -> str:
 
 
 def _log_starting_offsets(
-    options: SourceOptions, joined: Joined, group: GroupDescription | None, *, is_new: bool
+    options: SourceOptions, joined: Joined, group: GroupDescription | None, *, is_surprise: bool
 ) -> None:
-    """Log that startingOffsets have no effect, or begin elsewhere than they name. With a new checkpoint a person may
-    expect one."""
+    """Log that startingOffsets have no effect, or begin elsewhere than they name. ``is_surprise``: a person may expect
+    an effect, since the query has a new checkpoint, and joins no other members."""
     name, text = "startingOffsets", options.starting_offsets
     if text is None:
         name, text = "share.auto.offset.reset", options.group_configs.get("share.auto.offset.reset", "")
     if text and not joined.created and not joined.begun:
         _log.log(
-            logging.WARNING if is_new else logging.INFO,
+            logging.WARNING if is_surprise else logging.INFO,
             "%s=%s has no effect: the group exists, and goes on where it is, also with a new checkpoint or after a "
             "pipeline's full refresh. To read again, stop the group's queries, and: %s",
             name,

@@ -17,6 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from coordinator.protocol.values import AcknowledgeType
 from coordinator.service import standalone_config
 from sharegroup.__main__ import run
 from tests.support.imports import ROOT
@@ -127,7 +128,7 @@ NEEDED = {
     "arriving": "sum by (group) (deriv(share_partition_log_end_offset[5m]))",
     "lag": "sum by (group) (share_partition_lag)",
     "busy_s": "sum by (group) (increase(share_group_busy_seconds_total[10m]))",
-    "done": "sum by (group) (increase(share_group_record_acknowledgements_total[10m]) > 0)",
+    "done": 'sum by (group) (increase(share_group_record_acknowledgements_total{ack_type=~"accept|reject"}[10m]) > 0)',
 }
 """The expressions in the rule share_group:needed_members, as Prometheus writes them."""
 
@@ -151,12 +152,21 @@ def test_the_needed_members_are_those_that_keep_up_and_catch_up(numbers, members
         rule for group in groups for rule in group["rules"] if rule.get("record") == "share_group:needed_members"
     ]
     assert KEDA["spec"]["triggers"][0]["metadata"]["query"].startswith(rule["record"])
-    formula = " ".join(rule["expr"].split())
+    formula, where_nothing_is_done = " ".join(rule["expr"].split()).split(" or ")
+    assert where_nothing_is_done == "sum by (group) (share_group_members) and sum by (group) (share_partition_lag) > 0"
     for name, query in NEEDED.items():
         assert formula.count(query) == 1
         formula = formula.replace(query, str(numbers[name]))
     assert re.fullmatch(r"[\d ()+*/]+", formula.removeprefix("ceil"))
     assert eval(formula, {"ceil": math.ceil}) == members
+
+
+def test_the_rules_count_no_renewal_as_work_done():
+    """Members that renew long locks for an hour, and complete one record, need help."""
+    known = {each.name.lower() for each in AcknowledgeType if each > 0}
+    counted = re.findall(r"share_group_record_acknowledgements_total(\{.*?\})?\[", RULES.read_text(encoding="utf-8"))
+    assert counted == ['{ack_type=~"accept|reject"}', '{ack_type!="renew"}']
+    assert {"accept", "reject", "renew"} <= known
 
 
 def unit():

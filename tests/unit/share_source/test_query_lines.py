@@ -13,6 +13,7 @@ from coordinator.protocol.messages import (
     GivenUp,
     GroupDescription,
     Joined,
+    MemberDescription,
     PartitionDescription,
     PartitionPlan,
     Plan,
@@ -31,7 +32,7 @@ class Session:
 
     member_id, coordinator = "m1", "process 7 on this host, log l"
 
-    def __init__(self, *partitions, created=True, begun=1):
+    def __init__(self, *partitions, created=True, begun=1, others=()):
         self.joined = Joined(
             member_epoch=1,
             incarnation="i",
@@ -40,10 +41,16 @@ class Session:
             created=created,
             begun=begun,
         )
-        self._partitions = partitions
+        self._partitions, self._members = partitions, others
 
     def describe(self):
-        return GroupDescription(group_id="billing", state="STABLE", incarnation="i", partitions=self._partitions)
+        return GroupDescription(
+            group_id="billing",
+            state="STABLE",
+            incarnation="i",
+            partitions=self._partitions,
+            members=tuple(MemberDescription(member_id=each, member_epoch=1, active=True) for each in self._members),
+        )
 
 
 def partition(number, start_offset=0, lag=10):
@@ -97,9 +104,13 @@ def test_a_starting_offset_beyond_the_end_is_named(started):
 @pytest.mark.parametrize(
     ("name", "value"), [("startingOffsets", "earliest"), ("share.auto.offset.reset", "by_duration:PT1H")]
 )
-@pytest.mark.parametrize(("is_new", "level"), [(True, "WARNING"), (False, "INFO")])
-def test_a_starting_point_of_an_existing_group_has_no_effect(started, name, value, is_new, level):
-    session = Session(partition(0), created=False, begun=0)
+@pytest.mark.parametrize(
+    ("is_new", "others", "level"),
+    [(True, ("m1",), "WARNING"), (False, ("m1",), "INFO"), (True, ("m1", "m2"), "INFO")],
+    ids=["a new checkpoint", "a checkpoint that goes on", "a second query of the group"],
+)
+def test_a_starting_point_of_an_existing_group_has_no_effect(started, name, value, is_new, others, level):
+    session = Session(partition(0), created=False, begun=0, others=others)
     _, line = started(session, is_new, subscribe="orders", **{name: value})
     assert line.startswith(f"{level} {name}={value} has no effect: the group exists, and goes on where it is")
     assert line.endswith(
