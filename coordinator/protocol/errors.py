@@ -142,8 +142,8 @@ class StalePlan(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
 
 class ForeignPlan(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
-    its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
-    new checkpointLocation."""
+    its state store, was deleted and created anew, or the checkpoint belongs to another group, or these brokers are
+    another cluster's. Start the query with a new checkpointLocation; a new group begins at startingOffsets."""
 
 
 class PlanDiffersFromLog(ShareGroupError, kafka_error="INVALID_REQUEST"):
