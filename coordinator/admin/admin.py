@@ -153,7 +153,6 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections to coordinators."""
         self._client.close()
 
     def who_am_i(self) -> TokenHolder:
@@ -168,10 +167,10 @@ class Admin:
     # --- looks
 
     def list_groups(self, states: Iterable[str] = (), *, only_ids: bool = False) -> GroupsListed:
-        """The groups of the state store, of all hosts and of all standalone coordinators; ``states``: only groups in
-        one of these. A group whose coordinator gives no answer within OWNERS_S is UNKNOWN, with its coordinator.
-        ``only_ids``: no other coordinator is asked for the states of its groups. Without it the coordinators are asked
-        at once, and looks at the groups one after another need not wait for each silent one in turn.
+        """The groups of the state store, of all hosts and of all standalone coordinators. ``states``: only groups in
+        one of these states. Each coordinator is asked for the states of its groups, all of them at once. A group whose
+        coordinator gives no answer within OWNERS_S is UNKNOWN, and names that coordinator. ``only_ids``: no other
+        coordinator is asked.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
@@ -308,8 +307,8 @@ class Admin:
         a time zone, a timedelta before now, an offset, or offsets by topic and partition, as
         ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics`` may name partitions; no
         topic: all of the group's. Offsets beyond a log are moved to its start or end. ``execute`` false: only say what
-        would change. ``force``: also while the group has members, whose records in flight are then delivered again, and
-        also if a coordinator of another host has the group, which loses the group if ``execute`` is set as well.
+        would change. ``force``: reset also while the group has members, whose records in flight are then delivered
+        again. ``force`` also takes the group from a coordinator of another host, once ``execute`` is set.
 
         Raises:
             InvalidReset: ``to`` can't be used.
@@ -479,8 +478,9 @@ class Admin:
         )
 
     def _act(self, request: Action[Answer], looks: int = LOOKS) -> Answer:
-        """Send an action, and return its answer. It carries an id, so that it runs once, and the group's present state,
-        so that it does not run late, after another action or on another group of the name."""
+        """Send an action, and return its answer. The request carries an id, so that the action runs once. The request
+        also carries the group's present state, so that a late request changes neither a group that another action has
+        changed nor a new group of the same name."""
         look = self._ask(msgspec.structs.replace(request, execute=False))
         if not request.execute:
             return look
@@ -510,9 +510,9 @@ class Admin:
         )
 
     def _look(self, request: Request[Reply]) -> Reply:
-        """Returns the answer of a running coordinator, or else of the state store, if it can be read here. A group that
-        another host owns is asked for through a coordinator of this host, which is started; where its principal may
-        not ask the owner, the log's copy is read."""
+        """Returns the answer of a running coordinator, or else of the state store, if it can be read here. To ask
+        another host for its group, a coordinator is started on this host. If the principal may not ask that host, the
+        copy in the log is read."""
         try:
             return self._looked(request)
         except HostTopicNotAuthorized:
@@ -565,7 +565,7 @@ class Admin:
         return answer
 
     def _listed_by_owner(self, group_ids: list[str]) -> tuple[GroupListing, ...]:
-        """The listings of the groups of one coordinator, by itself; none where it gives no answer."""
+        """Returns what the coordinator of these groups lists of them; nothing if that coordinator gives no answer."""
         request = ListGroups(group_ids=tuple(group_ids), group_id=group_ids[0])
         timeout_s = min(self._answer_timeout_s, OWNERS_S)
         with contextlib.suppress(ShareGroupError):

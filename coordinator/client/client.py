@@ -51,7 +51,8 @@ brokers that are away."""
 ENDPOINT = "share.coordinator.endpoint"
 
 _reached: set[str] = set()
-"""The brokers, as options name them, that have answered this process: those that are away now are no wrong address."""
+"""The brokers, as options name them, that have answered this process. If they are unreachable later, their address is
+right."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class Directory(Protocol):
         """
 
     def turn_from(self, connection: Connection) -> None:
-        """Note that the coordinator behind the connection can't serve now: another one is asked for a while."""
+        """Record that the coordinator behind the connection can't serve now: another coordinator is asked for a
+        while."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
         """Whether a coordinator that comes before this one may answer again."""
@@ -106,7 +108,7 @@ class CoordinatorClient:
     """Calls the coordinators of groups. Thread-safe; :meth:`connect` creates it."""
 
     def __init__(self, directory: Directory, *, retry_timeout_s: float) -> None:
-        """Connects nowhere yet. ``retry_timeout_s``: how long a call is retried through an outage, in seconds."""
+        """Connects nowhere yet. ``retry_timeout_s``: a call is retried through an outage for this many seconds."""
         self._directory = directory
         self._retry_timeout_s = retry_timeout_s
         self._outage = _outage(str(getattr(directory, "where", directory)), retry_timeout_s)
@@ -128,12 +130,12 @@ class CoordinatorClient:
         retry_timeout_s: float | None = None,
         in_batch: bool = False,
     ) -> CoordinatorClient:
-        """With ``endpoint``: to the standalone coordinators there; ``configs`` may say where their token and their
-        certificates are. Without: to the coordinator of this cluster and state store
-        (share.state.store), which is started if need be; ``configs`` are then its own. ``retry_timeout_s`` None:
-        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached its cluster, so the
-        connection is retried through an outage, if this is the same cluster: this process has reached these brokers, or
-        a coordinator of this host was started with them. Else brokers that are away are an error soon.
+        """A client, connected. With ``endpoint``: to the standalone coordinators there; ``configs`` may name the files
+        of their token and certificates. Without: to the coordinator on demand of this cluster and state store
+        (share.state.store), which is started if none runs; ``configs`` are then that coordinator's. ``retry_timeout_s``
+        None: share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached its cluster,
+        so an outage is waited for. That holds only if this process has reached these brokers, or a coordinator of this
+        host was started with them. Otherwise unreachable brokers are an error within seconds.
 
         Raises:
             UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used.
@@ -215,9 +217,9 @@ class CoordinatorClient:
         once: bool = False,
         answer_timeout_s: float = CALL_TIMEOUT_S,
     ) -> Reply:
-        """The reply to a person's request, by the coordinator of the group; without a group, by any coordinator. A
-        coordinator that can't be reached is an error soon. ``once``: it is not retried. ``answer_timeout_s`` as in
-        ``call``. Raises as ``call``."""
+        """The reply to a person's request, by the coordinator of the group; without a group, by any coordinator. An
+        unreachable coordinator is an error within seconds. ``once``: the request is not retried. ``answer_timeout_s``
+        as in ``call``. Raises as ``call``."""
         timeout_s = 0.0 if once else self._retry_timeout_s
         return self._asked(timeout_s, _may_pass_soon, request, group_id, None, answer_timeout_s)
 
@@ -246,8 +248,8 @@ class CoordinatorClient:
         self._retries_end_s = time.monotonic() + in_s
 
     def close(self) -> None:
-        """Closes the connections; a coordinator on demand leaves by itself. A call under way in another thread is not
-        retried: it would connect again, and could start a coordinator."""
+        """Closes the connections; a coordinator on demand leaves by itself. A call that still runs in another thread is
+        not retried: a retry could start a coordinator."""
         with self._connecting:
             self._is_closed = True
             for connection in self._connections.values():
@@ -265,7 +267,6 @@ class CoordinatorClient:
         rows: pa.Table | None,
         answer_timeout_s: float,
     ) -> Reply:
-        """The reply. All tries have one id, by which an owner on another host knows a request that it has answered."""
         request_id = uuid.uuid4().hex
         return self._retried(
             timeout_s, may_pass, group_id, self._ask_once, request, group_id, rows, answer_timeout_s, request_id
@@ -334,7 +335,8 @@ class CoordinatorClient:
             return connection
 
     def _go_back(self, key: str, connection: Connection) -> None:
-        """Replace the connection by one to an earlier coordinator, if that answers again. Calls go on meanwhile."""
+        """Replace the connection by one to an earlier coordinator, if that coordinator answers again. Calls go on
+        meanwhile."""
         try:
             earlier = self._directory.connect(key)
             with self._connecting:
@@ -392,7 +394,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _may_pass_soon(error: BaseException) -> bool:
-    """Whether a retry may help before any call has worked. Not for an unreachable broker, which may be a wrong address,
-    nor for a coordinator whose host is unknown or whose certificate is not trusted. A person learns at once how long to
-    wait for members."""
+    """Whether a retry may help before any call has worked. An unreachable broker may have a wrong address, and a
+    coordinator's host may be unknown or its certificate not trusted: then no retry helps. A person learns at once how
+    long to wait for members."""
     return _may_pass(error) and not isinstance(error, (BrokerNotReachable, MembersNotKnown, Refused))

@@ -16,15 +16,15 @@ LONGEST_LINE = 200
 """A line of configs has up to this many characters; a longer value has a line of its own."""
 
 TOLD = ("share.session.timeout.ms", "share.delivery.count.limit", "share.release.backoff.ms")
-"""When a query starts, it logs the values of these keys also where they are defaults: they decide when its records come
-again."""
+"""A query that starts logs the values of these keys even if they are the defaults: they decide when its records are
+delivered again."""
 
 _log = logging.getLogger(__name__)
 
 
 def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Lines with the group's configs that are set, and where each comes from: this query or the group; and a line with
-    those of TOLD that have their defaults. ``configs``: the group's, ``own``: this query's."""
+    """Lines with the group's configs that are set, and with where each value comes from: this query or the group. The
+    last line has the keys of TOLD that have their defaults. ``configs``: the group's, ``own``: this query's."""
     set_keys = [key for key in GROUP_KEYS if key in configs]
     named = [f"{key}={configs[key]} ({'this query' if own.get(key, '').strip() else 'group'})" for key in set_keys]
     defaults = [f"{key}={_default(key)}" for key in TOLD if key not in configs]
@@ -37,7 +37,6 @@ def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> lis
 
 
 def _lines(configs: Iterable[str]) -> list[str]:
-    """Returns the configs, as many per line as fit."""
     lines: list[str] = []
     for config in configs:
         if lines and len(lines[-1]) + len(config) <= LONGEST_LINE:
@@ -63,8 +62,8 @@ def log_joined(joined: Joined, own: Mapping[str, str]) -> None:
 
 
 def log_replaced(key: str, before: str, text: str) -> None:
-    """Log that this query, or its sink, changed a config for the whole group. ``before`` and ``text`` are empty where
-    the default held, and holds now."""
+    """Log that this query, or its sink, changed a config for the whole group. ``before`` and ``text`` are empty for the
+    default."""
     _log.info(
         "%s is %s from now on for all queries of the group, as this one sets it; it was %s",
         key,

@@ -66,8 +66,8 @@ class Tls:
 
 
 class Connection:
-    """A connection to one coordinator process. Thread-safe. It notices within about five seconds, also during a call,
-    that the host is down or the process stopped."""
+    """A connection to one coordinator process. Thread-safe. If the host is down or the process is stopped, a call fails
+    within about five seconds."""
 
     def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
         opened(self)
@@ -99,7 +99,7 @@ class Connection:
     def call_with_rows(
         self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S, request_id: str = ""
     ) -> Reply:
-        """The reply to a request whose records are sent as rows after it. Raises as :meth:`call`."""
+        """The reply to a request whose records are sent as Arrow rows after it. Raises as :meth:`call`."""
         return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s, request_id))
 
     def _ask(self, request: Request[Any], body: Any, timeout_s: float, request_id: str) -> Message:

@@ -60,8 +60,8 @@ class Endpoints:
     def of(
         cls, texts: Mapping[str, str], rights: tuple[Right, ...] = (Right.MEMBER,), token: str | None = None
     ) -> Endpoints:
-        """The endpoints that the coordinator's configs name. ``rights``: which token of a file with several
-        is used: the first one with the first of these rights that a token has. ``token``: this one, and no file's.
+        """The endpoints that the coordinator's configs name. ``rights``: of a file with several tokens, the first token
+        with the first of these rights is used. ``token``: this token is used, and no file is read.
 
         Raises:
             TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
@@ -78,16 +78,13 @@ class Endpoints:
 
     @property
     def where(self) -> str:
-        """The addresses, for logs and error texts."""
         return ",".join(show_address(*address) for address in self.addresses)
 
     def tls_of(self, host: str) -> Tls | None:
-        """The TLS settings for this host; None: plain text."""
         return self.tls or (None if is_loopback(host) else Tls())
 
     @property
     def are_several(self) -> bool:
-        """Whether groups can have different coordinators."""
         return len(self.addresses) > 1
 
     def connect(self, group_id: str = "") -> Connection:
@@ -112,29 +109,24 @@ class Endpoints:
         raise next((error for error in reversed(failed) if not isinstance(error, Refused)), failed[-1])
 
     def turn_from(self, connection: Connection) -> None:
-        """Note that the coordinator behind the connection can't serve now."""
         self._away_s[connection.endpoint.host, connection.endpoint.port] = time.monotonic()
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
-        """Whether an earlier coordinator of the group's may answer again."""
         return self._in_order(group_id)[0] != (connection.endpoint.host, connection.endpoint.port)
 
     def named(self, connection: Connection) -> str:
-        """The coordinator behind the connection in words, for the log."""
         endpoint = connection.endpoint
         process = f", process {endpoint.pid}" if endpoint.pid else ""
         return f"{show_address(endpoint.host, endpoint.port)}{process}"
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
-        """The error itself: the log of a standalone coordinator is where its administrator keeps it."""
+        """Returns the error itself: only the administrator knows where the log of a standalone coordinator is."""
         return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """The error for coordinators that gave no answer until the retry timeout."""
         return CoordinatorUnreachable(endpoints=self.where, reason=reason)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """The error for a coordinator that refused with retriable errors until the retry timeout."""
         brokers = f"those of the coordinators at {self.where}"
         reason = str(error).rstrip(".")
         return OutageTooLong(group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=brokers, log="")

@@ -39,7 +39,6 @@ class GroupOptions:
 
     @property
     def state_store(self) -> str:
-        """share.state.store, or its default."""
         return CoordinatorConfig.parse(self.coordinator_configs).share_state_store
 
     def check_kafka_config(self) -> None:
@@ -52,7 +51,6 @@ class GroupOptions:
         kafka_options.check_kafka_config(self.kafka_config)
 
     def printed(self) -> dict[str, Any]:
-        """The fields as ``repr`` prints them, without secrets."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**fields, "kafka_config": kafka_options.redacted(self.kafka_config)}
 

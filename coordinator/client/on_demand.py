@@ -161,7 +161,7 @@ class OnDemand:
 
     @property
     def key(self) -> str:
-        """Tells this coordinator's files from those of other clusters, stores and hosts: hosts may share the runtime
+        """Names this coordinator's files. Clusters, stores and hosts have different keys: hosts may share the runtime
         directory."""
         facts = self.cluster_id, self.state_store, *host_facts()
         return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
@@ -176,7 +176,6 @@ class OnDemand:
 
     @property
     def _lock_path(self) -> Path:
-        """The file that whoever starts the coordinator locks."""
         return runtime_dir() / f"start-{self.key}.lock"
 
     def connect(self, group_id: str = "") -> Connection:
@@ -223,7 +222,6 @@ class OnDemand:
         _ended.add(self.key)
 
     def is_running(self) -> bool:
-        """Whether the coordinator runs on this host now, and answers."""
         found = self._find()
         if found is not None:
             found.close()
@@ -233,20 +231,16 @@ class OnDemand:
         """Does nothing: the host has one coordinator."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
-        """Returns False, as above."""
         return False
 
     @property
     def where(self) -> str:
-        """The brokers and the store, for logs and error texts."""
         return f"{self.bootstrap_servers} {self.state_store}"
 
     def named(self, connection: Connection) -> str:
-        """The coordinator behind the connection in words, for the log."""
         return f"process {connection.endpoint.pid} on this host, log {self.log_path}"
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
-        """The error of a coordinator, with the path of its log."""
         if error.on_host or str(self.log_path) in str(error):
             return error
         if isinstance(error, StateStoreInUse):
@@ -258,12 +252,10 @@ class OnDemand:
         return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """The error for a coordinator that gave no answer until the retry timeout."""
         text = f"it does not answer ({reason}). Its log: {self.log_path}"
         return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """The error for a coordinator that refused with retriable errors until the retry timeout."""
         log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(
@@ -290,8 +282,8 @@ class OnDemand:
     # --- inside
 
     def _compared(self, found: Connection) -> Connection:
-        """Returns the connection to a coordinator that another query started. Logs this query's coordinator configs
-        with another value there: they have no effect."""
+        """Returns the connection to a coordinator that another query started. Logs the coordinator configs of this
+        query that differ from that coordinator's: they have no effect."""
         mine = CoordinatorConfig.parse(self.configs)
         try:
             theirs = CoordinatorConfig.parse(found.endpoint.configs)
@@ -357,8 +349,8 @@ class OnDemand:
         return connection
 
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
-        """Starts the process, and sends it its settings. ``start_lock``: the descriptor of the locked lock file, which
-        it gets."""
+        """Start the process, and send it its settings. ``start_lock``: the descriptor of the locked lock file, which
+        the process inherits."""
         self._check_not_ended()
         settings = LaunchSettings(
             bootstrap_servers=self.bootstrap_servers,
@@ -402,7 +394,6 @@ class OnDemand:
         return process
 
     def _no_process(self, error: OSError) -> ShareGroupError:
-        """The error for a process that could not be started."""
         reason = f"a process can't be started ({error.strerror}: {sys.executable})"
         return self._not_here(reason) if error.errno in FORBIDDEN else self._not_started(reason)
 
@@ -439,7 +430,6 @@ def _reap() -> None:
 
 
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
-    """Log once that a config has no effect on a running coordinator."""
     if not _once.changes(f"{pid} {key}={mine}", str(theirs)):
         return
     _log.warning(

@@ -90,11 +90,11 @@ class MemberSession:
         lock_s: float = 0.0,
         leaves_when_idle: bool = False,
     ) -> None:
-        """Joins the group at once. ``idle_after_s``: a member that sends no request for this many seconds, and while
-        its records' locks last, sends no heartbeats until its next request: its session ends, and others get its
-        assigned partitions. ``member_name``, ``client_id``, ``client_pid``: as in JoinGroup; the process is this one if
-        none is named. ``leaves_when_idle``: it leaves the group then. ``lock_s``: seconds that the locks of
-        records acquired in an earlier session last.
+        """Joins the group at once. ``idle_after_s``: a member that sends no request for this long sends no heartbeats
+        until its next request, so that its session ends and others get its partitions. It counts as idle only when the
+        locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: for
+        how many seconds the locks last of records that an earlier session acquired. ``member_name``, ``client_id``,
+        ``client_pid``: as in JoinGroup; without a process id, this process is named.
 
         Raises:
             ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
@@ -153,17 +153,14 @@ class MemberSession:
 
     @property
     def joined(self) -> Joined:
-        """The coordinator's last answer to a join or a heartbeat."""
         return self._joined
 
     @property
     def coordinator(self) -> str:
-        """The coordinator in words, for the log."""
         return self._client.coordinator_of(self.group_id)
 
     @property
     def on_demand(self) -> OnDemand | None:
-        """As of the client."""
         return self._client.on_demand
 
     def call(self, request_of: RequestOf[Reply]) -> Reply:
@@ -186,7 +183,6 @@ class MemberSession:
         return self._client.call_with_rows(request, rows)
 
     def describe(self) -> GroupDescription:
-        """The state of the group, for the log. Raises as :meth:`CoordinatorClient.call`."""
         return self._client.call(DescribeGroup(group_id=self.group_id))
 
     def close(self, *, leave: bool = False) -> bool:
@@ -282,7 +278,7 @@ class MemberSession:
                 _log.exception("share group %s: heartbeat of member %s", self.group_id, self.member_id)
 
     def _take(self, joined: Joined, began_s: float) -> None:
-        """Applies an answer of the coordinator to a request sent at ``began_s``. Logs configs that others changed."""
+        """Apply an answer of the coordinator to a request sent at ``began_s``. Logs configs that others changed."""
         before, self._joined = self._joined, joined
         self.lives_until_s = max(self.lives_until_s, began_s + joined.session_timeout_ms / 1000)
         log_changes(before, joined, self._request.configs)

@@ -120,7 +120,6 @@ class DeadLetterProducer:
         return results
 
     def close(self) -> None:
-        """Closes the connection; no dead letter waits in it."""
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             producer.purge()
@@ -129,7 +128,7 @@ class DeadLetterProducer:
     # --- inside
 
     def _each(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """Writes in batches; the records of a refused batch are then written once more, each alone."""
+        """Write in batches. If the broker refuses a batch for one of its records, write each record of it alone."""
         found = self._written(topic, partitions, letters)
         if refused := [n for n, written in enumerate(found) if written.reason in OF_THE_RECORD]:
             again = self._written(topic, partitions, [letters[n] for n in refused], singly=True)

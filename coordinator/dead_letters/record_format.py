@@ -56,7 +56,8 @@ class DeadLetterRecord(NamedTuple):
     headers: tuple[Header, ...]
 
     def headers_only(self) -> DeadLetterRecord:
-        """Only where the record was and why it is here, for when the whole can't be written."""
+        """The dead letter without its record, for when the whole can't be written: where the record was and why it was
+        given up."""
         ours = tuple(h for h in self.headers if h[0].startswith(PREFIX) and h[0] != EMPTY_RECORD)
         return DeadLetterRecord(self.origin, None, None, ours)
 
@@ -117,9 +118,9 @@ class ParsedHeaders(NamedTuple):
 
 
 def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
-    """Parses the headers of a Kafka record as a dead letter's. Returns None if the headers that name the origin are
-    missing or wrong. Kafka leaves out the delivery count where it has none: then it is 0. Of a name that stands twice
-    the last one counts."""
+    """Parse the headers of a Kafka record as a dead letter's. Returns None if the headers that name the origin are
+    missing or wrong. Kafka leaves out an unknown delivery count, which is then 0. Of two headers of one name the last
+    one counts."""
     texts = {name: value.decode(errors="replace") for name, value in headers or () if value is not None}
     try:
         origin = Origin(
@@ -153,7 +154,7 @@ def _number(text: str) -> int:
 
 
 def _time(text: str) -> int | None:
-    """The time in ms since 1970; None: the header is missing, or anybody else's."""
+    """The time in ms since 1970; None: the header is missing, or is not ours."""
     try:
         return time_ms if (time_ms := _number(text)) >= 0 else None
     except ValueError:
@@ -165,5 +166,4 @@ def _text(value: object) -> bytes:
 
 
 def _cut(text: bytes) -> bytes:
-    """Cuts at a character's end."""
     return text if len(text) <= LONGEST_MESSAGE_BYTES else text[:LONGEST_MESSAGE_BYTES].decode(errors="ignore").encode()

@@ -113,17 +113,14 @@ class SourceRecordReader:
         self.consumer(is_dense).unassign()
 
     def close(self) -> None:
-        """Closes the consumers' connections."""
         consumers, self._consumers = self._consumers, {}
         for consumer in consumers.values():
             consumer.close()
 
     def not_reachable(self, reason: str) -> BrokerNotReachable:
-        """The error for a log that can't be read now."""
         return BrokerNotReachable(addresses=self._addresses, timeout_ms=int(self._stall_s * 1000), reason=reason)
 
     def refused(self, topic: str, error: KafkaError) -> BrokerRefused:
-        """The error for a log that a retry can't read."""
         return BrokerRefused(
             addresses=self._addresses, what=f"read the originals of dead letters in {topic}", reason=error.name()
         )
@@ -133,17 +130,14 @@ class SourceRecordReader:
         return self._stall_s
 
     def asking_consumer(self) -> Consumer:
-        """A new client for requests of single offsets."""
         asking: Consumer = new_client(Consumer, {**self._config, **_SPARSE, **ASKING})
         return asking
 
     def drop_consumer(self, is_dense: bool) -> None:
-        """Close the consumer, whose position and state are unknown."""
         if (consumer := self._consumers.pop(is_dense, None)) is not None:
             consumer.close()
 
     def consumer(self, is_dense: bool) -> Consumer:
-        """Returns the consumer for offsets that lie densely, or for scattered ones."""
         if is_dense not in self._consumers:
             self._consumers[is_dense] = new_client(Consumer, {**self._config, **(_DENSE if is_dense else _SPARSE)})
         return self._consumers[is_dense]
@@ -193,7 +187,7 @@ class _Reading:
     # --- messages
 
     def _answers(self, message: Message) -> Iterator[SourceRecord | Absent]:
-        """The answers that follow from a record: the log has no record at the wanted offsets below it."""
+        """Yield the answers that follow from a record: the log has no record at the wanted offsets below this one."""
         offset = self._seen = _number(message.offset())
         self._silence.came((self._topic, self._partition), offset + 1)
         yield from self._absent_below(offset, AbsenceReason.NEVER)
@@ -234,8 +228,8 @@ class _Reading:
             self._assign()
 
     def _end_of_batch(self, first: int) -> int:
-        """Returns the end of the batch that has the next wanted offset, as far as offsets are wanted. That offset's own
-        end if no other is wanted, or a broker does not answer."""
+        """Returns the end of the batch that has the next wanted offset, but no further than offsets are wanted. Returns
+        the offset after that one if no other offset is wanted, or a broker does not answer."""
         at, where = self._offsets[self._next], (self._topic, self._partition)
         end = None
         if self._next + 1 < len(self._offsets):
@@ -259,7 +253,7 @@ class _Reading:
             self._assign()
 
     def _check_topic(self) -> None:
-        """Returns if the topic or partition does not exist, which librdkafka does not report for an assigned one.
+        """Check that the topic or partition does not exist. librdkafka does not report this for an assigned partition.
 
         Raises:
             BrokerNotReachable, BrokerRefused: it exists, or the broker gives no answer.
@@ -291,7 +285,7 @@ class _Reading:
         self._consumer.assign([TopicPartition(self._topic, self._partition, self._offsets[self._next])])
 
     def _moved(self, message: Message) -> bool:
-        """Returns whether it moved over a large gap, so that the records fetched before are not wanted."""
+        """Whether the reader seeks over a large gap. If so, the records that were fetched before are useless."""
         if message.error() is not None:
             return False
         wanted = self._offsets[self._next]

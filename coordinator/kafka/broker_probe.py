@@ -17,8 +17,8 @@ _AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_D
 
 
 def brokers_answer(config: Mapping[str, str]) -> Callable[[], bool]:
-    """A function that asks the brokers of this configuration, and says whether one answers within PATIENCE_S. An error
-    that brokers answer, as of a missing right, is an answer."""
+    """Returns a function that asks the brokers of this configuration, and returns whether a broker answers within
+    PATIENCE_S. An error that a broker returns, such as a missing permission, is an answer."""
     made: list[Any] = []
 
     def do_answer() -> bool:

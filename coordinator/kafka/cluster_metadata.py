@@ -67,9 +67,9 @@ _KAFKA_PORT = 9092
 
 
 class FirstContact(Complaints):
-    """The errors of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
-    listener that closes the connection, are only there. ``nobody_s``: addresses at which nobody listens are an error
-    after this many seconds."""
+    """The errors of a client that no broker has answered. ``log`` takes librdkafka's log lines: some causes, such as a
+    listener that closes the connection, are only there. ``nobody_s``: if nobody listens at the addresses, that is an
+    error after this many seconds."""
 
     def __init__(self, nobody_s: float = inf) -> None:
         super().__init__()
@@ -114,8 +114,8 @@ class FirstContact(Complaints):
             self.reasons[kind] = " ".join(cause.split()).rstrip(".")
 
     def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
-        """Returns the named error of a cause that is certain by now; None while waiting may help. Of several addresses
-        another may still answer: a slow broker has reported no error yet."""
+        """Returns the named error if its cause is certain by now, and None if waiting may still help. Another one of
+        several addresses may still answer: a slow broker has reported no error yet."""
         if self.kinds and self.kinds <= {*_ANSWERS} and (len(_named(addresses)) == 1 or waited_s >= CLOSED_S):
             return self._of_another_protocol(addresses, protocol)
         if self.refused and not _NO_TLS.search(self.refused):
@@ -242,9 +242,9 @@ def _not_reachable(addresses: str, waited_s: float, reason: str) -> BrokerNotRea
 def metadata_and_rights(
     bootstrap_servers: str, kafka_config: Mapping[str, str], topics: Callable[[Any], Iterable[str]]
 ) -> tuple[Any, dict[str, frozenset[str]]]:
-    """The cluster's metadata, and what the principal may do with the topics that ``topics`` names from it: the names of
-    operations in ACLs. There are none for a topic that may not be seen: a listing leaves it out, as if it did not
-    exist. A topic of which the cluster does not say is left out. Raises as :func:`cluster_metadata`."""
+    """The cluster's metadata, and what the principal may do with the topics that ``topics`` selects from the metadata.
+    The rights are names of operations in ACLs; a topic that may not be seen has none. A topic is missing if the cluster
+    does not say what is allowed. Raises as :func:`cluster_metadata`."""
     contact = FirstContact()
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
         metadata = _metadata(admin, contact, bootstrap_servers, kafka_config, BROKER_TIMEOUT_S)
@@ -278,8 +278,8 @@ def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def _admin(bootstrap_servers: str, kafka_config: Mapping[str, str], contact: FirstContact) -> Iterator[Any]:
-    """An AdminClient that ends with the ``with`` block. The block gets a weak reference: the objects of a retry refer
-    to each other, and would keep the client, its threads and its connections until the garbage collector runs."""
+    """A context with an AdminClient. The block gets a weak reference: the objects of a retry refer to each other, and
+    would keep the client, its threads and its connections until the garbage collector runs."""
     config: dict[str, Any] = {"log_level": _LOG_WARNINGS, **kafka_config, "bootstrap.servers": bootstrap_servers}
     admin = new_client(AdminClient, {**config, "error_cb": contact}, logger=contact.log)
     try:

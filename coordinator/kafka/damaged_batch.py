@@ -22,8 +22,8 @@ codec, or the record format, of a healthy batch."""
 UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
 """librdkafka's errors of a batch that this process can't read."""
 ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
-"""librdkafka's configuration of the clients of :func:`end_of_batch`. After each error of a batch a client waits, half a
-second by default."""
+"""The librdkafka configuration of clients for :func:`end_of_batch`. By default a client waits half a second after each
+error."""
 READINGS = 3
 """A batch counts as damaged after this many readings: the network, or the memory of a client or a broker, may have done
 the damage."""

@@ -66,7 +66,6 @@ def _jaas(value: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _login_module(value: str) -> tuple[str, dict[str, str]]:
-    """The class and the settings of the one login module."""
     words = [match.groups() for match in _TOKEN.finditer(value)]
     quoted = [double if double is not None else single for double, single, *_ in words]
     plain = [word or mark or rest for *_, word, mark, rest in words]
@@ -163,7 +162,6 @@ def _trust_type(value: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _key_type(value: str, given: Mapping[str, str]) -> dict[str, str]:
-    """PEM moves the location to the certificate and the key; see :func:`key_store`."""
     if value.upper() in ("PEM", "PKCS12"):
         return {}
     option = _KEY_STORE if _KEY_STORE in given else _KEY_TYPE

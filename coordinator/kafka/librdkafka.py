@@ -109,7 +109,7 @@ class Complaints:
             self.last = f"{error.name()}: {error.str()}"
 
     def forget(self) -> None:
-        """Clear both: a call was answered."""
+        """Clear both fields once a call was answered."""
         self.last = self.refused = ""
 
 
@@ -144,7 +144,7 @@ _MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI if li
 
 
 def _reason(config: Mapping[str, Any], text: str) -> str:
-    """librdkafka's text about a configuration, without values that may be secrets."""
+    """librdkafka's text about a configuration, without the values of properties that may be secrets."""
     text = " ".join(_CREATING.sub("", text).replace("`", "").split()).rstrip(".")
     hidden = [value for key, value in config.items() if isinstance(value, str) and not is_shown(key)]
     for value in sorted(filter(None, hidden), key=len, reverse=True):
@@ -200,7 +200,7 @@ class Silence:
 
     def came(self, key: tuple[str, int], end: int) -> bool:
         """Start the measurement again if the partition's log was never read as far as the exclusive ``end`` before.
-        Returns whether that is so. What a client repeats is no progress: behind a batch that can't be read, librdkafka
+        Returns whether it does. A client that repeats records makes no progress: behind an unreadable batch librdkafka
         may begin at the log's start again, for ever."""
         if end <= self._ends.get(key, -1):
             return False

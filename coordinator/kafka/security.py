@@ -62,7 +62,7 @@ def _check_sasl(config: Mapping[str, str], protocol: str) -> None:
 
 
 def _kinits(config: Mapping[str, str]) -> bool:
-    """Whether librdkafka does without a keytab: its own command is set, or it runs none."""
+    """Whether librdkafka needs no keytab: kinit.cmd is the user's own command, or librdkafka runs none."""
     own = config.get("sasl.kerberos.kinit.cmd", "")
     is_own = bool(own) and "%{sasl.kerberos.keytab}" not in own
     return is_own or config.get("sasl.kerberos.min.time.before.relogin", "").strip() == "0"

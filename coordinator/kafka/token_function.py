@@ -113,7 +113,7 @@ def _refused(problem: str) -> InvalidKafkaOption:
 
 
 def _problem_of(returned: Any) -> str:
-    """Why this is no token; empty if it is one."""
+    """Returns what is wrong with the token that the function returned; empty if nothing is."""
     if not isinstance(returned, tuple) or len(returned) < 2 or not isinstance(returned[0], str):
         return "returned no tuple (token, expiry in seconds since 1970)"
     expiry = returned[1]

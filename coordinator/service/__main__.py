@@ -18,7 +18,7 @@ from coordinator.service.process.process_exit import end_process
 
 
 def _say(line: bytes) -> None:
-    """Write the one line to the process that started this one, which may have ended."""
+    """Write the line to the process that started this one, if that still runs, and close standard output."""
     try:
         os.write(1, line + b"\n")
     except BrokenPipeError:

@@ -150,8 +150,8 @@ class Coordinator:
     # --- what is told of the process that serves a group
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
-        """The description, which names this process as the group's coordinator. A group at rest has none. If its owner,
-        on another host, is gone, it has none, and nobody knows which members live."""
+        """The description, which names this process as the group's coordinator if the group is served here. If the
+        owner on another host is silent, the state is UNKNOWN: nobody knows which members live."""
         reply: GroupDescription = self.service.handle(request)
         if self._is_unknown(reply.group_id):
             return msgspec.structs.replace(reply, state="UNKNOWN")
@@ -169,8 +169,8 @@ class Coordinator:
 
 
 def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:
-    """The metrics, which listen already; None: share.coordinator.metrics.port is 0, or they can't be shown and are
-    optional, since other coordinators on demand of this host may have the same port.
+    """The metrics, which listen already. None: share.coordinator.metrics.port is 0, or the metrics can't be shown and
+    ``is_optional`` is set: another coordinator on demand of this host may use the same port.
 
     Raises:
         MetricsNotAvailable: they can't be shown.
@@ -193,7 +193,7 @@ def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | No
 
 
 def _audit_file(settings: LaunchSettings) -> str:
-    """The audit log beside the log of a coordinator on demand; empty for a standalone one, whose log is elsewhere."""
+    """The path of the audit log of a coordinator on demand, beside its log; empty for a standalone coordinator."""
     log = Path(settings.log_path)
     return str(log.with_name(f"audit-{log.name.removeprefix('coordinator-')}")) if settings.log_path else ""
 

@@ -52,11 +52,10 @@ def log_to(path: str) -> Iterator[None]:
 
 
 def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
-    """Block until the coordinator may leave, and return the reason: it was told to; or no request of this host came
-    for the idle timeout, and no group holds anything, and no dead letter waits that can still be written, and no topic
-    of its groups is in doubt; or, for the idle timeout and the outage timeout together, no request came, and no broker
-    answered, or the only groups left could not be loaded: then the coordinator can do nothing for its groups, and the
-    store has all its state."""
+    """Block until the coordinator may leave, and return the reason. It leaves when it is told to. It leaves when it is
+    idle: for the idle timeout no request of this host came, no group holds anything, no writable dead letter waits, and
+    no topic is in doubt. It also leaves when it can do nothing for its groups: for the idle and the outage timeout together, no
+    request came and no broker answered, or no group could be loaded. The store has all its state."""
     timeout_s = coordinator.config.share_coordinator_idle_timeout_ms / 1000
     forsaken_s = timeout_s + coordinator.config.share_broker_outage_timeout_ms / 1000
     rested_s, unloaded_s, look_s = 0.0, 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
@@ -132,8 +131,8 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
 
 
 def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | None:
-    """Write the endpoint file again if it is missing or damaged: a cleaner deleted it, or its directory went with the
-    user's last login session. Without it no client finds this coordinator, or can start another one, since this one
+    """Write the endpoint file again if it is missing or damaged: a cleaner, or the end of the user's last login
+    session, may delete it. Without the file no client finds this coordinator, or can start another one, since this one
     owns the store.
 
     Returns the other coordinator that the file names, if it does: it was started while this one stood still. Both would
@@ -151,7 +150,7 @@ def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | No
 
 
 def remove_endpoint(path: Path, endpoint: Endpoint) -> None:
-    """Delete the endpoint file if it is this coordinator's; another one may have written its own meanwhile."""
+    """Delete the endpoint file, unless another coordinator has written its own meanwhile."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == encode(endpoint):
             path.unlink()

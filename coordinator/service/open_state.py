@@ -60,7 +60,7 @@ class Runtimes:
 
 
 TAKE_OVER_S = 5.0
-"""A previous owner of the file has this many seconds to leave."""
+"""The previous owner of the file has this many seconds to leave."""
 
 
 class SqliteState:
@@ -80,15 +80,12 @@ class SqliteState:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the file was deleted or replaced, so that nothing is answered from it any more."""
         return self._store.is_gone
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the file, which no other process serves."""
         return [GroupListing(group_id=group_id, state="EMPTY") for group_id in self._store.group_ids()]
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         from coordinator.service.stores.sqlite_store import parts_of_file
 
         return parts_of_file(self._store.path, group_id)
@@ -98,7 +95,6 @@ class SqliteState:
         return None
 
     def close(self) -> None:
-        """Close the file, so that another process can own it."""
         self.runtime.close()
         self._store.close()  # if no group was asked for, no event loop has closed it
 
@@ -113,7 +109,8 @@ class KafkaState:
     """
 
     is_gone = False
-    """A deleted state topic ends no coordinator: its groups begin anew in a new one."""
+    """Always false: when the state topic is deleted, the coordinator stays, and its groups begin anew in a new
+    topic."""
 
     def __init__(
         self,
@@ -144,7 +141,6 @@ class KafkaState:
         self._guard = RepeatedLook(self._look_at_topic, "the state topic", interval_ms=interval_ms)
 
     def hosts(self, answer: AnswerTo) -> Hosts:
-        """Begins to answer other hosts, and to ask them."""
         self._hosts = Hosts(
             Transport(lambda: self._topic),
             self.runtime,
@@ -156,8 +152,8 @@ class KafkaState:
         return self._hosts
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the state topic. The state of a group that another process serves is not known here: the
-        listing names the process that knows."""
+        """The groups of the state topic. Only the process that serves a group knows its state: the listing names that
+        process."""
         topic, me, listings = self._topic, self._ownership.me, []
         for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
             is_mine = owner is None or owner.released or owner.installation_id == me.installation_id
@@ -167,11 +163,9 @@ class KafkaState:
         return listings
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         return log_parts(self._topic, group_id)
 
     def close(self) -> None:
-        """Close all parts, so that other coordinators can take the groups over."""
         self._guard.close(self._topic.timeout_s)
         self._pruning.close()
         self.runtime.close()
@@ -196,7 +190,8 @@ class KafkaState:
             self._runtimes.measures.taken(why)
 
     def _look_at_topic(self) -> None:
-        """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
+        """Check the state topic. If it was deleted or created again, serve all groups from a new topic, without
+        state."""
         try:
             self._topic.verify()
             if not self._topic_is_gone:
@@ -236,8 +231,8 @@ def _only_load(group: ShareGroup) -> TransactionSteps[None]:
 def open_state(
     settings: LaunchSettings, cluster: KafkaCluster, runtimes: Runtimes, *, listener: str = "", endpoint: str = ""
 ) -> SqliteState | KafkaState:
-    """The groups' state as ``share.state.store`` says, owned by this process. ``listener`` and ``endpoint``: the
-    host:port at which a standalone coordinator listens, and the one by which clients reach it; empty for a coordinator
+    """The groups' state as ``share.state.store`` says, owned by this process. ``listener``: the host:port at which a
+    standalone coordinator listens; ``endpoint``: the host:port that its clients use. Both are empty for a coordinator
     on demand. Raises the named errors of the stores."""
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":

@@ -61,7 +61,7 @@ class AskedAhead:
         return len(self._asked)
 
     def ask(self, group_id: str, plan: Plan, threads: Executor, question: Callable[[], StartFacts]) -> None:
-        """Send the request in one of the threads, for the start of this plan."""
+        """Send the request for the start of this plan, in one of the threads."""
         partitions = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
         asked = _Asked(self._now_ms(), partitions, threads.submit(question))
         with self._lock:

@@ -30,10 +30,10 @@ ms of CPU time, and a record after such a silence may wait a little longer."""
 QUIET_AFTER_S = 5.0
 """The pause grows to QUIET_S after this many seconds without a moved end."""
 AFTER_ERROR_S = 1.0
-"""After a failed request the next one waits this many seconds, so that brokers that are away are not asked all the
+"""After a failed request the next one waits this many seconds, so that unreachable brokers are not asked all the
 time."""
 AWAY_PAUSE_S = 1.0
-"""Leaders that are away are asked this often, in seconds."""
+"""Leaders that do not answer are asked this often, in seconds."""
 MOST_KEPT = 1000
 """The answers for up to this many subscriptions, and for this many topics made anew, are kept, so that memory does not
 grow with time."""
@@ -106,7 +106,8 @@ class BrokerWatch:
         return found
 
     def look(self, names: Iterable[str]) -> Future[Ids]:
-        """Fetch the ids of these topics now. Where one has another id than before, the cached topics are dropped."""
+        """Fetch the ids of these topics now. If a topic has another id than before, drop the cached answers that have
+        this topic."""
         answer = self.looks.ask(names)
         answer.add_done_callback(self._take_look)
         return answer
@@ -121,7 +122,7 @@ class BrokerWatch:
             self._on_ends()
 
     def topic_of(self, topic_id: str) -> str | None:
-        """The name of the topic that has or had this id, as far as this process has seen; None if it has not."""
+        """The name of the topic that has or had this id; None if this process has never seen the id."""
         return self._names.get(topic_id)
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
@@ -135,8 +136,8 @@ class BrokerWatch:
         return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Drop the ends of topics that were deleted or created anew, for all subscriptions. Answers to requests sent
-        before are not kept either."""
+        """Drop the ends of topics that were deleted or created again, for all subscriptions. Answers to requests that
+        were sent before are not cached."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
         for name in gone:
@@ -173,14 +174,14 @@ class BrokerWatch:
     # --- offsets
 
     def ask_log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """Fetch the log starts from the brokers."""
         remade = self._remade
         found = self.cluster.offsets(topic_partitions, EARLIEST)
         self._keep_log_starts(found, remade)
         return found
 
     def _refresh_log_starts(self, topic_partitions: list[TopicAndPartition]) -> None:
-        """Fetch the log starts from the brokers that answer. For the others the last ones stay."""
+        """Fetch the log starts from the brokers that answer. Partitions of the other brokers keep their cached log
+        starts."""
         asked, remade, began_s = self.answering(topic_partitions), self._remade, time.monotonic()
         found, away = self.cluster.answered_offsets(asked, EARLIEST)
         self._keep_log_starts(found, remade)
@@ -192,17 +193,17 @@ class BrokerWatch:
                 self._log_starts.update(found)
 
     def doubt(self, topic_partitions: Iterable[TopicAndPartition]) -> None:
-        """Apply that a member can't read these partitions: their leaders are asked whether they answer."""
+        """Record that a member can't read these partitions: their leaders are asked whether they answer."""
         self._away.add(set(topic_partitions), time.monotonic())
 
     def answering(self, topic_partitions: list[TopicAndPartition]) -> list[TopicAndPartition]:
-        """The partitions without those whose leader is away; all of them where it is away for all."""
+        """The partitions whose leader answers; all of the partitions if none of their leaders does."""
         if not (away := self._away.of(topic_partitions)):
             return topic_partitions
         return [where for where in topic_partitions if where not in away] or topic_partitions
 
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The log starts of the last refresh. Those not cached are fetched from the brokers."""
+        """The log starts of the last refresh. Missing ones are fetched from the brokers."""
         wanted = list(topic_partitions)
         missing = [topic_partition for topic_partition in wanted if topic_partition not in self._log_starts]
         if missing:
@@ -216,7 +217,6 @@ class BrokerWatch:
     def ask_ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """Fetch the ends from the brokers."""
         asked_at, remade, wanted = time.monotonic(), self._remade, list(topic_partitions)
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
         return self._keep_ends(wanted, found, asked_at, remade, read_committed)
@@ -224,7 +224,7 @@ class BrokerWatch:
     def ask_answering_ends(
         self, topic_partitions: list[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """As ``ask_ends``, without partitions whose leader does not answer while another's does."""
+        """As ``ask_ends``, but without partitions whose leader does not answer while another leader does."""
         asked_at, remade, wanted = time.monotonic(), self._remade, self.answering(topic_partitions)
         found, away = self.cluster.answered_offsets(wanted, LATEST, read_committed=read_committed)
         self._away.add(away, asked_at)
@@ -254,8 +254,8 @@ class BrokerWatch:
         return found
 
     def _reach(self, keys: Iterable[Key]) -> None:
-        """Record the highest ends. A log that ends earlier than before, or does not exist, may belong to a new topic of
-        the same name: its ends no longer count for the earlier topic, and the cached topics are dropped."""
+        """Record the highest ends. If a log has become shorter or does not exist, its topic may have been created again
+        under the name. Then its ends no longer count for the earlier topic, and the cached topics are dropped."""
         fell = set()
         for key in keys:
             end = self._ends.get(key)
@@ -269,14 +269,12 @@ class BrokerWatch:
         self._drop_topics({topic_partition[0] for topic_partition, _ in fell})
 
     def _drop_topics(self, names: set[str]) -> None:
-        """Drop the cached answers that have one of these topics."""
         if names:
             self._topics = {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])}
 
     def ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """The cached ends, by partition."""
         with self._changed:
             known = {
                 topic_partition: self._ends.get((topic_partition, read_committed))
@@ -289,7 +287,7 @@ class BrokerWatch:
         topic_partitions: list[TopicAndPartition],
         read_committed: bool,
     ) -> dict[TopicAndPartition, int]:
-        """The ends, from the brokers unless the cached ones are new; the cached ones if no broker answers."""
+        """The cached ends if they are new, else the ends from the brokers. If no broker answers, the cached ends."""
         if not self.are_new(topic_partitions, read_committed=read_committed):
             with contextlib.suppress(ShareGroupError):
                 return self.ask_ends(topic_partitions, read_committed=read_committed)
@@ -318,7 +316,6 @@ class BrokerWatch:
                 self._waited_for -= Counter(keys)
 
     def close(self) -> None:
-        """End the refreshing thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -346,7 +343,6 @@ class BrokerWatch:
             next_at = now_s + self._pause_s
 
     def _slowest(self, quiet_s: float) -> float:
-        """The longest pause when no end has moved for ``quiet_s`` seconds."""
         return self._slowest_s if quiet_s < QUIET_AFTER_S else max(QUIET_S, self._slowest_s)
 
     def _wanted(self, next_at: float) -> list[Key] | None:
@@ -367,8 +363,8 @@ class BrokerWatch:
 
 
 class AwayPartitions:
-    """The partitions whose leader did not answer while others did, or whose records a member could not read while it
-    read others. A thread asks their leaders, until they answer. Thread-safe. ``back`` is called when a leader has
+    """The partitions that are away: their leader did not answer while others did, or a member could not read them while
+    it read others. A thread asks these leaders until they answer. Thread-safe. ``back`` is called when a leader has
     answered again.
 
     Rule: only an answer of the leader ends it. Meanwhile nobody waits for that leader who can go on without it.
@@ -387,7 +383,6 @@ class AwayPartitions:
         return f"<AwayPartitions {sorted(self._away)}>"
 
     def of(self, partitions: Iterable[TopicAndPartition]) -> set[TopicAndPartition]:
-        """Those of the partitions that are away."""
         with self._changed:
             return self._away.intersection(partitions) if self._away else set()
 
@@ -404,7 +399,6 @@ class AwayPartitions:
                 self._thread.start()
 
     def close(self) -> None:
-        """End the thread soon."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -425,7 +419,6 @@ class AwayPartitions:
                 self._changed.wait_for(lambda: self._closed, AWAY_PAUSE_S)
 
     def _to_ask(self) -> list[TopicAndPartition]:
-        """The partitions to ask for; empty if the thread is to end."""
         with self._changed:
             if self._closed or not self._away:
                 self._thread = None

@@ -135,7 +135,7 @@ class Cluster(Protocol):
     def answered_offsets(
         self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
     ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
-        """As ``offsets``; and the partitions whose broker does not answer, while another's does."""
+        """As ``offsets``, with the partitions whose broker does not answer while another broker does."""
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
@@ -202,15 +202,13 @@ class KafkaCluster:
         return self._outage.lasts_s
 
     def cluster_id(self) -> str:
-        """The cluster's id, or its addresses where it has no id."""
         found = self._retried("tell its id", lambda admin, left_s: admin.list_topics(timeout=left_s))
         return str(found.cluster_id or self.addresses)
 
     def gives_topic_ids(self) -> bool:
-        """Whether the cluster has topic ids. A cluster whose controller is none of its brokers (librdkafka's mock
-        cluster) has none, and so has one whose description of a topic has none. The metadata is read more than once,
-        since a real cluster may be electing a controller; the answer is cached, and each group stores it when it is
-        created."""
+        """Whether the cluster has topic ids. A cluster has none if its controller is none of its brokers (librdkafka's
+        mock cluster), or if it describes a topic without an id. The metadata is read more than once, since a real
+        cluster may be electing a controller. The answer is cached, and each group stores it at its creation."""
         if self._gives_ids is None:
             pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
             looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
@@ -248,7 +246,6 @@ class KafkaCluster:
         read_committed: bool = False,
         timeout_s: float = inf,
     ) -> dict[TopicAndPartition, int]:
-        """As in Cluster. ``timeout_s``: retry for up to this many seconds."""
         if not (wanted := list(partitions)):
             return {}
         level = isolation_level(read_committed)
@@ -359,7 +356,6 @@ class KafkaCluster:
         return Seen(found, first, found[-1] + 1)
 
     def _read(self, reader: Consumer, deadline: float) -> Any:
-        """The next message: a record, the end of the log, or the error that the log has no such offset."""
         while (left_s := deadline - time.monotonic()) > 0:
             message = reader.poll(min(left_s, 0.5))
             error = None if message is None else message.error()
@@ -383,9 +379,9 @@ class KafkaCluster:
         return BrokerNotReachable(addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason=reason)
 
     def _retried(self, what: str, attempt: Callable[[AdminClient, float], T], timeout_s: float = inf) -> T:
-        """Returns the result of ``attempt``, which is retried after passing errors until the broker timeout, or
-        ``timeout_s``, is over. It gets the client, and its seconds. Another call may replace the client meanwhile; this
-        one keeps its own, without which its answer would never come.
+        """Returns the result of ``attempt``, which is called with a client and the seconds that it may take. After a
+        passing error it is called again, until the broker timeout or ``timeout_s`` is over. Another thread may replace
+        the client meanwhile; an attempt keeps its own, without which its answer would never come.
 
         Raises:
             BrokerRefused: an error that a retry does not correct.
@@ -424,12 +420,12 @@ class KafkaCluster:
         return found
 
     def _renew(self) -> None:
-        """Make a new client, if this one gets no answer. Who waits for the one before goes on waiting."""
+        """Make a new client if the present one gets no answer. Callers that wait for the earlier client go on
+        waiting."""
         if min(self._outage.lasts_s, time.monotonic() - self._made_s) > RENEW_S:
             self._admin, self._made_s = self._new_admin(), time.monotonic()
 
     def _away(self, error: KafkaError) -> ShareGroupError:
-        """The named error of a call that was not answered."""
         if self._complaints.refused:
             return BrokerSecurityFailed(addresses=self.addresses, reason=self._complaints.refused)
         reason = self._complaints.last or error.name()

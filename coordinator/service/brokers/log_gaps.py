@@ -26,10 +26,10 @@ from coordinator.service.brokers.cluster import Cluster, Seen
 MOST_RANGES = 100
 """One request reads up to this many ranges."""
 KNOWN = 10_000
-"""Beyond this many remembered ranges old ones are dropped; up to this many failed partitions are remembered."""
+"""With more remembered ranges than this, unused ones are dropped. Up to this many failed partitions are remembered."""
 KEPT_S = 600.0
-"""A range that no request needs is remembered for this many seconds. One still in use is never forgotten for another:
-with more quarantined records than the memory holds each request would read all of them again."""
+"""A range that no request names is forgotten after this many seconds. A range in use is never forgotten for another
+one: with more quarantined records than the memory holds, each request would read all of them again."""
 AFTER_ERROR_S = 10.0
 """A log that could not be read is not read again for this many seconds."""
 
@@ -65,8 +65,8 @@ class LogGaps:
         return any(seen.offsets for seen in looks)
 
     def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[OffsetRange, ...]:
-        """The gaps in the ranges that are not yet known to be whole: offsets that the log does not hold although it was
-        read over them."""
+        """The gaps in the ranges that are not yet known to be whole. A gap is an offset without a record although the
+        log was read over it."""
         found: list[OffsetRange] = []
         unknown = []
         for log_range in ranges:
@@ -81,7 +81,6 @@ class LogGaps:
         return tuple(found)
 
     def _remember(self, log_range: LogRange) -> None:
-        """Remember a range that was read whole. Drops those not used within KEPT_S."""
         now_s = time.monotonic()
         if len(self._known) >= self._sweep_at:
             self._known = {of: at_s for of, at_s in list(self._known.items()) if now_s - at_s <= KEPT_S}
@@ -91,9 +90,9 @@ class LogGaps:
     def _looked_at(
         self, ranges: Iterable[LogRange], *, read_committed: bool, most: int | None = None
     ) -> Iterator[tuple[LogRange, Seen]]:
-        """Yields each range with what its log showed. Members wait for the answer, so ranges of logs that could not be
-        read come last, and one of these is read every AFTER_ERROR_S. The first log that can't be read ends the
-        reading."""
+        """Yield each range with what its log showed. Members wait for the answer, so ranges of logs that could not be
+        read before come last. At most one of these logs is read within AFTER_ERROR_S. The first log that can't be read
+        ends the reading."""
         for log_range in sorted(ranges, key=lambda log_range: self._failed.get(log_range.offsets.key, 0.0)):
             if log_range.offsets.key in self._failed and time.monotonic() < self._not_before_s:
                 return
@@ -111,7 +110,7 @@ class LogGaps:
             yield log_range, seen
 
     def _left_alone(self, log_range: LogRange) -> None:
-        """Do not read the range's log for AFTER_ERROR_S."""
+        """Let nobody read the range's log for AFTER_ERROR_S."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
         self._failed[log_range.offsets.key] = now_s = time.monotonic()
@@ -128,12 +127,10 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
 
 
 def _is_whole(log_range: LogRange, seen: Seen) -> bool:
-    """Whether the log was read over every offset of the range."""
     return seen.first <= log_range.offsets.first and log_range.offsets.last < seen.end
 
 
 def _between(log_range: LogRange, seen: Seen) -> list[OffsetRange]:
-    """The gaps between the existing offsets, in the part of the range that was read."""
     edges = [max(log_range.offsets.first, seen.first) - 1, *seen.offsets, min(log_range.offsets.last + 1, seen.end)]
     return [
         log_range.offsets._replace(first=before + 1, last=after - 1)

@@ -21,8 +21,8 @@ from coordinator.service.brokers.subscription import Subscription, TopicIdPartit
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The topics of a group, the last subscriptions of all its members, also of those without a session, and the share
-    partitions whose state an administrator deleted."""
+    """What decides where a partition begins: the group's topics, the last subscriptions of all its members, with or
+    without a session, and the share partitions whose state an administrator deleted."""
 
     topics: frozenset[str] = frozenset()
     subscriptions: frozenset[Subscription] = frozenset()
@@ -37,8 +37,8 @@ class Known:
         return cls(topics, subscriptions, frozenset(group.deleted_partitions))
 
     def has(self, p: TopicIdPartition) -> bool:
-        """Whether the group reads the partition, or would if it existed. If it is new to the group, it was added after
-        the subscription, and begins at its earliest record."""
+        """Whether the group reads the partition, or would read it if it existed. A partition that is new to the group
+        was then added after the subscription, and begins at its earliest record."""
         if SharePartitionKey(p.topic_id, p.partition) in self.deleted:
             return False
         of_topic = [subscription for subscription in self.subscriptions if subscription.has(p.topic)]
@@ -48,15 +48,16 @@ class Known:
 
 
 class Start(NamedTuple):
-    """The two start offsets that a share partition can have: ``earliest`` if it was added after a subscription that has
-    it, ``policy`` if the joining member brings it to the group (None: not looked up)."""
+    """The two start offsets that a share partition can have. ``earliest`` applies if the partition was added after a
+    subscription that has it. ``policy`` applies if the joining member brings it to the group; None: the offset was not
+    looked up."""
 
     earliest: int
     policy: int | None
 
 
 def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) -> dict[TopicIdPartition, int]:
-    """The start offsets, by the subscriptions that the group has now.
+    """The start offsets, by the subscriptions that the group has at present.
 
     Raises:
         CoordinatorNotAvailable: the offset of the rule that holds was not looked up, since the group had other

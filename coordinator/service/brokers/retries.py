@@ -40,5 +40,4 @@ def retry_after(pauses_s: Iterable[float], condition: retry_base) -> Retrying:
 
 
 def _last(state: RetryCallState) -> Any:
-    """The result of the last attempt, or its error, raised."""
     return state.outcome.result() if state.outcome is not None else None

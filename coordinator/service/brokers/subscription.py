@@ -64,26 +64,22 @@ class Subscription:
         return cls(topics=tuple(owner.topics), pattern=owner.topic_pattern, assign=assign)
 
     def has(self, topic: str) -> bool:
-        """Whether the subscription has the topic, should the topic exist."""
+        """Whether the subscription has the topic, whether the topic exists or not."""
         if self.pattern is not None:
             return matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.assign)
 
     def has_partition(self, topic: str, partition: int) -> bool:
-        """Whether the subscription has the partition, should it exist."""
         return self.has(topic) and partition in self._numbers(topic)
 
     def _numbers(self, topic: str) -> Container[int]:
-        """The numbers of the topic's partitions that the subscription has, should they exist."""
         return dict(self.assign).get(topic, ()) if self.assign else _EVERY_NUMBER
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The topics that the subscription names."""
         return *self.topics, *dict(self.assign)
 
     def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
-        """The subscribed topics that exist now, by name."""
         if self.pattern is not None:
             return cluster.topics(name for name in cluster.topic_names() if self.has(name))
         return cluster.topics(self.topics or dict(self.assign))
@@ -161,10 +157,10 @@ class NotShown(NamedTuple):
 def topic_ids_not_shown(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
 ) -> NotShown:
-    """Returns the ids, of ``topics`` (names by id), that no topic of that name has now. Whether missing ones are
-    deleted, :mod:`coordinator.service.brokers.topic_doubts` decides. ``topic_ids``: whether the group uses the
-    cluster's ids. ``past``: ids of topics deleted before; a broker that answers one of these does not know the newer
-    topic yet."""
+    """Returns the ids, of ``topics`` (names by id), that no topic of that name has now.
+    :mod:`coordinator.service.brokers.topic_doubts` decides which of the missing topics count as deleted. ``topic_ids``:
+    whether the group uses the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers
+    with one of these ids does not know the newer topic yet."""
 
     def look() -> NotShown:
         found = cluster.topics(set(topics.values()))

@@ -28,8 +28,9 @@ FORGOTTEN_S = 3_600.0
 
 
 class LookedAt(NamedTuple):
-    """Topic ids that no topic of their name has now: those ``remade``, whose name another topic has; those ``missing``
-    long enough to count as deleted; and those ``in_doubt``, which may come back."""
+    """Topic ids that no topic of their name has now. ``remade``: another topic has the name. ``missing``: no topic has
+    had the name for so long that the topic counts as deleted. ``in_doubt``: no topic has the name, but the topic may
+    come back."""
 
     remade: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -64,8 +65,7 @@ class TopicDoubts:
         topic_ids: bool,
         past: frozenset[str] = frozenset(),
     ) -> LookedAt:
-        """Ask the brokers for these topics (names by id). ``topic_ids`` and ``past`` are those of
-        ``topic_ids_not_shown``."""
+        """Ask the brokers for these topics (names by id). ``topic_ids`` and ``past`` as in ``topic_ids_not_shown``."""
         found = topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past)
         self.shown(topics.keys() - found.missing)
         missing = self.missing(found.missing)

@@ -60,7 +60,6 @@ class TopicLooks:
         return answer
 
     def close(self) -> None:
-        """End the thread after its request."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, answer: Future[Ids]) -> None:

@@ -51,9 +51,8 @@ class DeadLetterBuilder:
         return f"<DeadLetterBuilder {self._group_id}>"
 
     def of(self, backlog: Backlog, is_up: Callable[[int], bool]) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
-        """Each record of the backlog with its dead letter, in order; None for an offset where the log never had a
-        record. Records that can't be read now are left out, and so are those of source partitions that are not
-        ``is_up``."""
+        """Yield each record of the backlog with its dead letter, in order; None for an offset at which the log never
+        had a record. Skips records that can't be read now, and source partitions that are not ``is_up``."""
         topics = self.source_topics(backlog)
         for key, group in groupby(backlog.due, key=lambda due: due.offsets.key):
             built = self._bare_or_read(backlog, list(group), topics)
@@ -61,7 +60,7 @@ class DeadLetterBuilder:
                 yield entry
 
     def source_topics(self, backlog: Backlog) -> LookedAt:
-        """The backlog's topics that the brokers do not show. Calls ``wait_for`` if some are in doubt."""
+        """Which of the backlog's topics the brokers do not show. Calls ``wait_for`` if some may be deleted."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
         looked = self._doubts.look(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
         if looked.in_doubt:
@@ -70,11 +69,9 @@ class DeadLetterBuilder:
         return looked
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
-        """The dead letter of an offset without its record: headers only."""
         return dead_letter(self._origin(due, offset), due.disposition, message=due.reason, copy=False)
 
     def close(self) -> None:
-        """Closes the readers' connections."""
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
@@ -117,7 +114,7 @@ class DeadLetterBuilder:
             self._wait_for(str(error))
 
     def _answers(self, backlog: Backlog, due: Due, offsets: list[int]) -> Iterator[SourceRecord | Absent]:
-        """An answer for each of the offsets. A source record that can never be read counts as gone."""
+        """Yield an answer for each offset. A source record that can never be read counts as gone."""
         while offsets:
             answered = 0
             try:
@@ -141,7 +138,6 @@ class DeadLetterBuilder:
         return self._readers[committed]
 
     def _is_lost(self, key: SharePartitionKey, offset: int) -> bool:
-        """Whether the log has ended below the record for PAST_END_S, so that the record is lost."""
         now = time.monotonic()
         if now - self._past_end_since.setdefault(key, now) >= PAST_END_S:
             return True

@@ -54,7 +54,7 @@ class DeadLetterDispatcher:
     def __init__(
         self, runtime: PartitionedRuntime, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
     ) -> None:
-        """Has no group yet: its caller names those that were loaded before to :meth:`notify`."""
+        """Schedules no group yet: name the groups that are loaded already to :meth:`notify`."""
         self._runtime = runtime
         self._cluster, self._kafka_config, self._doubts = cluster, kafka_config, doubts
         self._changed = threading.Condition()
@@ -67,8 +67,8 @@ class DeadLetterDispatcher:
         return f"<DeadLetterDispatcher groups={len(self._slots)}>"
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Applies the notice that these groups changed, or were loaded. The event loop's thread calls it, so it does
-        not block."""
+        """Schedule those of the changed or loaded groups whose records wait for dead letters. The event loop's thread
+        calls it, so it must not block."""
         with self._changed:
             waiting = [group_id for group_id in groups if self._runtime.has_dead_letters_due(group_id)]
             for group_id in waiting:
@@ -77,12 +77,12 @@ class DeadLetterDispatcher:
                 self._changed.notify_all()
 
     def may_rest(self) -> bool:
-        """Whether no dead letter waits that can still be written; those of a blocked group need a person."""
+        """Whether all waiting dead letters are blocked until a person acts."""
         with self._changed:
             return all(slot.is_blocked for slot in self._slots.values())
 
     def close(self) -> None:
-        """Ends the threads. The next coordinator may write again a dead letter that is being written now."""
+        """End the threads. If a dead letter is being written, the next coordinator may write it again."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -125,7 +125,6 @@ class DeadLetterDispatcher:
             self._reschedule(slot, result)
 
     def _next(self) -> _Slot | None:
-        """Waits for the next slot that is due. Returns None when the dispatcher is closed."""
         with self._changed:
             while not self._closed:
                 free = [slot for slot in self._slots.values() if not slot.is_running]

@@ -77,8 +77,8 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
 def mark_written(
     incarnation: str, letters: Iterable[DeadLettersWritten], *, are_written: bool = True
 ) -> Transaction[None]:
-    """A transaction after which these records are ARCHIVED: their dead letters are written, or (``are_written`` false)
-    never will be. It does nothing in another incarnation of the group."""
+    """A transaction that archives these records: their dead letters are written, or (``are_written`` false) never will
+    be. It does nothing in another incarnation of the group."""
     command = MarkDeadLettersWritten(written=tuple(letters), are_written=are_written)
 
     def transaction(group: ShareGroup) -> TransactionSteps[None]:
@@ -117,7 +117,6 @@ def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
 
 
 def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], BacklogCursor | None]:
-    """Returns the first records, as many as one read takes, and the position of the next read."""
     taken: list[Due] = []
     left = MOST_RECORDS
     for due in waiting:

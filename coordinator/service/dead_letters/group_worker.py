@@ -38,7 +38,7 @@ DEAD_LETTERS_IN_A_CHUNK = 10_000
 """Up to this many dead letters are written before one append archives their records. After a crash no more than these
 are written again."""
 CHUNK_BYTES = 16 << 20
-"""Such a chunk has up to this many bytes, so that source records of 1 MB need no more memory than this."""
+"""Such a chunk has up to this many bytes, so that large source records need little memory."""
 DEAD_LETTERS_IN_A_PROBE = 100
 """The first write of a pass after a failure has this many dead letters: reading many that can't be written is
 useless."""
@@ -94,7 +94,6 @@ class GroupWorker:
         return f"<GroupWorker {self.group_id} attempts={self.attempts}>"
 
     def work(self) -> PassResult:
-        """Makes one pass over the backlog. Returns its result."""
         self._pass = _Pass()
         try:
             result = self._work()
@@ -115,7 +114,6 @@ class GroupWorker:
         return result
 
     def close(self) -> None:
-        """Closes the worker's connections."""
         self._builder.close()
         if self._writer is not None:
             self._writer.close()
@@ -157,8 +155,9 @@ class GroupWorker:
             self._write(backlog, chunk)
 
     def _has_topic(self, backlog: Backlog) -> bool:
-        """Whether the dead letter topic can be written to. It is checked once a pass, and when its name changes. False:
-        the records were archived without dead letters (errors.deadletterqueue.on.failure=archive).
+        """Whether the dead letter topic can be written to. It is checked once a pass, and again if the config names
+        another topic. False: the records were archived without dead letters
+        (errors.deadletterqueue.on.failure=archive).
 
         Raises:
             TopicNotWritten, TopicNotAllowed, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized,
@@ -181,9 +180,9 @@ class GroupWorker:
         return True
 
     def _copied_from_allowed(self, backlog: Backlog) -> Backlog:
-        """The backlog without records of topics that share.coordinator.source.topics, or the group's
-        errors.deadletterqueue.source.topics, does not allow: the coordinator copies none of these. They are held, or
-        archived without dead letters (errors.deadletterqueue.on.failure=archive)."""
+        """Returns the backlog without records whose topic must not be copied. share.coordinator.source.topics and the
+        group's errors.deadletterqueue.source.topics say which topics may be. The other records are held, or archived
+        without dead letters (errors.deadletterqueue.on.failure=archive)."""
         allowed, of_group = self._cluster.allowed, backlog.config.errors_deadletterqueue_source_topics
 
         def may_copy(due: Due) -> bool:
@@ -199,7 +198,6 @@ class GroupWorker:
         return replace(backlog, due=tuple(filter(may_copy, backlog.due)))
 
     def _hold_or_archive(self, backlog: Backlog, held: Sequence[Due], reason: str) -> None:
-        """Hold the dead letters until a person corrects the reason, or archive their records without them."""
         if backlog.config.errors_deadletterqueue_on_failure != "archive":
             self._hold(PassResult.BLOCKED, reason)
             return
@@ -207,7 +205,6 @@ class GroupWorker:
         self._mark_written(backlog, [(due, n) for due in held for n in due.offsets.as_range()], "lost")
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
-        """Writes the dead letters, then marks those that are settled."""
         topics = self._builder.source_topics(backlog)  # perhaps since before the read, of another topic then
         if topics.not_shown:
             chunk = [
@@ -232,7 +229,7 @@ class GroupWorker:
             self._mark_written(backlog, records, settled_as)
 
     def _settled(self, backlog: Backlog, written: DeadLetterRecord, result: WriteResult) -> str | None:
-        """How the record is settled, as a word for the log; None if it still waits."""
+        """How the record is settled, as a word for the log; None if the record still waits."""
         if result.status is WriteStatus.WRITTEN:
             self._pass.has_written = True
             if result.headers_only:
@@ -261,7 +258,6 @@ class GroupWorker:
     # --- dead letters that can't be written
 
     def _archives_without(self, backlog: Backlog) -> bool:
-        """Whether this group archives a record without its dead letter after its attempts so far."""
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
         return does_archive and self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS
 
@@ -292,5 +288,5 @@ class _Pass:
         self.topic, self.partitions, self.down = topic, partitions, set()
 
     def is_up(self, source_partition: int) -> bool:
-        """Whether no write of this pass to the source partition's dead letter partition has failed."""
+        """Whether no write in this pass has failed to the dead letter partition of the source partition."""
         return not self.down or dead_letter_partition(source_partition, self.partitions) not in self.down

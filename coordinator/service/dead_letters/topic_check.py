@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool, creates: bool = True) -> int:
     """Returns the number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is
-    created if errors.deadletterqueue.auto.create.topics.enable is set; without ``creates`` the cluster is only asked
-    whether it may be, and 0 returned. ``is_read``: whether the group reads the topic now.
+    created if errors.deadletterqueue.auto.create.topics.enable is set. ``creates`` false: the cluster is only asked
+    whether the topic may be created, and 0 is returned. ``is_read``: whether the group reads the topic now.
 
     Raises:
         TopicNotWritten: the topic is reserved.
@@ -58,9 +58,9 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
 
 
 def is_stored_and_refused(cluster: Cluster, name: str, named: Mapping[str, str]) -> bool:
-    """Whether the stored dead letter topic may not be written, and the configs ``named`` by a request do not name it:
-    an earlier version, or other keys of the coordinator, let it be stored. The group is served all the same, and its
-    dead letters are held."""
+    """Whether the group has a stored dead letter topic that may not be written, and the configs ``named`` by the
+    request do not name that topic. An earlier version, or other keys of the coordinator, let it be stored. The group is
+    still served, and its dead letters are held."""
     is_refused = is_reserved(name) or not cluster.allowed.allows_dead_letters(name)
     return is_refused and name != named.get(DEAD_LETTER_TOPIC, "").strip()
 

@@ -121,8 +121,6 @@ def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
 
 
 def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
-    """The transaction, which is carried out once for each action id, and only in the state that was seen."""
-
     def steps(group: ShareGroup) -> TransactionSteps[T]:
         if not group.exists:
             raise GroupIdNotFound(group_id=request.group_id)
@@ -140,8 +138,8 @@ def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
 
 
 def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
-    """Run the transaction of an action on a group that exists, once. Forced and executed it takes the group from a
-    coordinator of another host; forced and not executed it reads a copy of such a group, and takes nothing."""
+    """Run the transaction of an action on a group that exists, once. A forced action takes the group from a coordinator
+    of another host if it is executed. If it is not executed, it reads a copy of such a group."""
     once: Transaction[T] = _once(request, transaction)
     if request.execute or not is_forced(request):
         return groups.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)
@@ -155,12 +153,12 @@ def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T
 
 
 def is_forced(request: Action[Any]) -> bool:
-    """Whether the action is forced; some actions can't be."""
+    """Whether the action is forced; not every action can be."""
     return bool(getattr(request, "force", False))
 
 
 def exists(group: ShareGroup) -> TransactionSteps[bool]:
-    """The transaction that only looks whether the group exists."""
+    """The transaction that returns whether the group exists."""
     yield from ()
     return group.exists
 
@@ -185,8 +183,8 @@ def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
 def _chosen(
     cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
-    """The partitions that the request names, also those that the group does not have yet; without topics all of the
-    group's topics that exist, and notes of those that do not.
+    """The partitions that the request names, including those that the group does not have yet. If the request names no
+    topics: all of the group's topics that exist, and notes about those that do not.
 
     Raises:
         TopicNotAllowed: share.coordinator.source.topics does not allow a topic.
@@ -221,8 +219,8 @@ def _chosen(
 def _existing(
     cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
-    """The group's partitions of topics that the cluster has under the ids that the group knows, and notes of the topics
-    that it has not: an offset of a topic's name would be that of another topic."""
+    """The group's partitions of topics that the cluster has under the ids that the group knows, and notes about the
+    other topics: under another id, an offset would be another topic's."""
     names = {p.topic_id: p.topic for p in view.starts}
     looked = doubts.look(cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
     texts = {

@@ -88,7 +88,7 @@ class AdminService(Handlers):
         return self._groups.call(request.group_id, transactions.single_command(request), Access.PEEK)
 
     def _read_history(self, request: ReadHistory) -> HistoryRead:
-        """The event loop is asked for the location alone; the log is read on the request's own thread."""
+        """Reads the log on the request's own thread: the event loop is asked for the location alone."""
         location = self._groups.call(request.group_id, locate(request), Access.PEEK)
         return self._histories.read(request, location)
 

@@ -106,7 +106,6 @@ class CoordinatorService(Handlers):
     def __init__(
         self, runtime: PartitionedRuntime, watch: BrokerWatch, news: News, limits: GroupLimits | None = None
     ) -> None:
-        """``news``: wakes requests that wait for records."""
         self._runtime, self._news = runtime, news
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
@@ -149,7 +148,7 @@ class CoordinatorService(Handlers):
         return with_lag(self._runtime, self._watch.cluster, request)
 
     def _report_progress(self, request: ReportProgress) -> Done:
-        """As a look: a signal, which nothing depends on, takes no group."""
+        """Looks only: nothing depends on a signal, so it takes no group."""
         return self._runtime.call(request.group_id, transactions.single_command(request), Access.PEEK)
 
     def _join(self, request: JoinGroup) -> Joined:
@@ -294,7 +293,6 @@ class CoordinatorService(Handlers):
                     return reply
 
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
-        """Log, once a minute for a group, that nothing is acquired while too many dead letters wait."""
         if reply.held_back:
             self._once.warn(
                 request.group_id,
@@ -306,8 +304,8 @@ class CoordinatorService(Handlers):
     def _facts(
         self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
-        """The facts of the partitions. The cached ends suffice if they fill the request, or if they are fresh and the
-        caller can wait for the next ones; else the brokers are asked."""
+        """The facts of the partitions. The cached ends suffice if they fill the request, or if they are new and the
+        caller can wait for the next refresh. Otherwise the brokers are asked."""
         topic_partitions, read_committed = [p.topic_partition for p in partitions], view.read_committed
         log_starts = self._watch.log_starts(topic_partitions)
         ends = self._watch.ends(topic_partitions, read_committed=read_committed)
@@ -348,8 +346,8 @@ class CoordinatorService(Handlers):
     def _acquired_of_others(
         self, request: AcquireRecords, view: GroupView, subscribed: list[TopicIdPartition]
     ) -> AcquiredReply | None:
-        """Acquire records that the consumers of other partitions have left there while this member waited; None if
-        there are none."""
+        """Acquire records of partitions that are assigned to others, whose consumers have left the records there while
+        this member waited. Returns None if there are no such records."""
         ends = self._watch.ends([p.topic_partition for p in subscribed], read_committed=view.read_committed)
         if not (left := transactions.left_by_others(view, subscribed, ends)):
             return None
@@ -357,7 +355,6 @@ class CoordinatorService(Handlers):
         return reply if reply.plan_id else None
 
     def _answering(self, view: GroupView, without: Collection[tuple[str, int]]) -> list[TopicIdPartition]:
-        """The subscribed partitions that the member can read, and whose leader answers."""
         readable = [p for p in self._partitions(view) if (p.topic_id, p.partition) not in without]
         answering = set(self._watch.answering([p.topic_partition for p in readable]))
         return [p for p in readable if p.topic_partition in answering]
@@ -366,7 +363,7 @@ class CoordinatorService(Handlers):
         self, request: AcquireRecords, view: GroupView, facts: Facts, *, beyond: bool = False
     ) -> AcquiredReply:
         """The reply of an acquisition, without the records of topics that were created again: the member would read the
-        new topic's. They stay its own until their locks end, and then count as deleted."""
+        new topic's records. The member holds the omitted records until their locks end; then they count as deleted."""
         remade = self._remade_topics.look({p.topic for p in facts.partitions}, lambda: view)
         acquire = transactions.acquire_records(request, facts, beyond=beyond)
         reply = self._runtime.call(request.group_id, acquire)
@@ -377,8 +374,8 @@ class CoordinatorService(Handlers):
         return msgspec.structs.replace(reply, partitions=kept)
 
     def _acknowledge_and_acquire(self, request: AcquireRecords) -> AcquiredReply:
-        """Outcomes neither wait for slow brokers nor fail with them, since their locks may end meanwhile: without an
-        answer soon they are applied alone, and the member asks for records again."""
+        """Acknowledge, and acquire in the same append if the brokers answer soon. Otherwise the acknowledgements are
+        applied alone, since their locks may end, and the member asks for records again."""
         view = self._view(request)
         remade = self._remade_topics.look_at_acknowledged(request.acknowledgements, lambda: view)
         asked = self._asks_of_polls.submit(self._facts_of_poll, request, view, may_wait=request.wait_ms > 0)
@@ -399,8 +396,8 @@ class CoordinatorService(Handlers):
         return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
 
     def _facts_of_poll(self, request: AcquireRecords, view: GroupView, *, may_wait: bool) -> Facts:
-        """The facts of the partitions from which the member acquires: of those that it can read, and whose leader
-        answers."""
+        """The facts of the partitions from which the member acquires: the member can read them, and their leaders
+        answer."""
         subscribed = self._partitions(view)
         self.lost_logs.look_for_deleted(view, subscribed)
         if request.without:
@@ -429,8 +426,8 @@ class CoordinatorService(Handlers):
         return reply
 
     def _logs_to_check(self, view: GroupView) -> tuple[PartitionBounds, ...]:
-        """Returns what the logs hold of the member's plan after its batch, of which tasks with failOnDataLoss=false
-        have read no more. Empty if its completion does not depend on that.
+        """Returns what the logs hold of the member's plan after its batch. Tasks with failOnDataLoss=false have read no
+        more than that. Empty if the completion of the plan does not depend on the logs.
 
         Raises:
             CoordinatorNotAvailable: a topic is missing, and may come back.
@@ -449,12 +446,13 @@ class CoordinatorService(Handlers):
         return (*lost, *transactions.bounds(kept, Facts(partitions=kept, log_starts=log_starts, ends=ends), None))
 
     def _archive_deleted(self, view: GroupView, plan: frozenset[tuple[str, str, int]], gone: frozenset[str]) -> None:
-        """Archive what the group had of the plan's topics that are gone, as far as it does not know of it."""
+        """Archive what the group had of the plan's deleted topics, except of topics that the group knows to be
+        deleted."""
         names = {topic_id: topic for topic, topic_id, _ in plan}
         self.lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
 
     def _ask_ahead(self, view: GroupView, plan: Plan) -> None:
-        """Fetch what the plan's start will need, which the reader sends once Spark has logged the plan."""
+        """Fetch what the plan's start will need. The reader sends the start once Spark has logged the plan."""
         held = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
         self._asked_ahead.ask(view.group_id, plan, self._asks_ahead, lambda: self._start_facts(view, held))
 
@@ -508,8 +506,8 @@ class CoordinatorService(Handlers):
         return subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
 
     def _read_here(self, found: dict[str, TopicInfo], group_id: str) -> dict[str, TopicInfo]:
-        """Those of the subscribed topics that the coordinator reads for groups. The others that a pattern matches are
-        logged."""
+        """Those of the subscribed topics that the coordinator reads for groups. Logs the other topics that a pattern
+        matches."""
         allowed = self._watch.cluster.allowed
         left_out = sorted(topic for topic in found if not allowed.allows_source(topic))
         if not left_out:

@@ -18,9 +18,9 @@ from coordinator.service.runtime.transaction import Groups, Transaction, Transac
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkView:
-    """The group's state that a sink needs. ``incarnation`` is empty if the group does not exist; ``config`` has the
-    sink's own configs; ``reads_dead_letters``: whether the group reads the dead letter topic now; ``replaced``: the
-    configs of the group that these change, with the earlier values."""
+    """The group's state that a sink needs. ``incarnation`` is empty if the group does not exist. ``config`` includes
+    the sink's own configs; ``replaced``: the group's earlier values of the configs that the sink changes.
+    ``reads_dead_letters``: whether the group reads the dead letter topic now."""
 
     incarnation: str
     topics: dict[str, str]

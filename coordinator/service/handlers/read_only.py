@@ -89,7 +89,6 @@ class FileToRead:
         self.name = f"state file {path}"
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the file; none where there is no file."""
         found = groups_in_file(self._path) if self._path.exists() else []
         return [GroupListing(group_id=group_id, state="UNKNOWN") for group_id in found]
 
@@ -98,25 +97,23 @@ class FileToRead:
         return SqliteReader(self._path) if self._path.exists() else None
 
     def log_end(self, group_id: str) -> int | None:
-        """None: a file does not keep where a group's log ends, and is read fast."""
+        """Returns None: a file does not store the end of a group's log, and is read fast."""
         return None
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         return parts_of_file(self._path, group_id)
 
 
 class TopicToRead:
     """The state topic as a store of groups that are read only. ``topic`` None: the cluster has none yet.
-    ``installation_id``: this host's, whose coordinator does not run; empty: coordinators on demand are not asked, and a
-    group that one of them owns on another host is shown as its log has it."""
+    ``installation_id``: this host's, whose coordinator does not run. If it is empty, coordinators on demand are not
+    asked, and a group that such a coordinator owns on another host is shown as its log has it."""
 
     def __init__(self, topic: StateTopic | None, name: str, installation_id: str) -> None:
         self.topic, self._installation_id = topic, installation_id
         self.name = f"state topic {name}"
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the state topic."""
         found = groups_in(self.topic, list(range(self.topic.partitions))) if self.topic is not None else {}
         return [
             GroupListing(group_id=group_id, state="UNKNOWN", coordinator=named_elsewhere(owner, self._installation_id))
@@ -142,7 +139,6 @@ class TopicToRead:
         return self.topic.offset(self.topic.partition_of(group_id), LATEST, read_committed=True)
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         return iter(()) if self.topic is None else log_parts(self.topic, group_id)
 
 
@@ -180,8 +176,8 @@ class _Read(NamedTuple):
 
 
 class LooksOnly:
-    """Runs looks at groups of a store that nobody serves here. Each reads its group anew, but for the group of the look
-    before, if its log has not got longer: the next page needs no second replay."""
+    """Runs looks at groups of a store that nobody serves here. Each look reads its group anew. Only if the same group
+    was read last, and its log has got no longer, that copy is used: the next page needs no second replay."""
 
     def __init__(self, stored: FileToRead | TopicToRead) -> None:
         self.clock = Clock()
@@ -192,7 +188,6 @@ class LooksOnly:
         return f"<LooksOnly {self._stored.name}>"
 
     def served_groups(self) -> dict[str, bool]:
-        """Nothing: no group is served here."""
         return {}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:

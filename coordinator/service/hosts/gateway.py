@@ -57,23 +57,23 @@ QUIET_S = 1.0
 """After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its
 last answer took longer, after up to twice that time."""
 PASS_ON_S = 20.0
-"""A request is passed on for this many seconds, beside the time that it may wait for records."""
+"""A request is passed on for this many seconds, in addition to the time that it may wait for records."""
 JOIN_S = 5.0
 """A join is passed on for this many seconds: a late one would end the session of the member's next process."""
 FIRST_S = 10.0
 """The brokers have this many seconds to take the first question to an owner."""
 APART_MS = 500
-"""A silent owner is waited for by up to this many milliseconds more, which each host draws: hosts that ask it at the
-same time take its groups one after the other, and the second finds the first one's owner record."""
+"""A silent owner is waited for by up to this many milliseconds more. Each host draws its own number: hosts that ask an
+owner at the same time take its groups one after the other, and the second host finds the first one's owner record."""
 MOST_ASKED = 1_000
-"""A question names up to this many requests that wait for the owner, the oldest ones."""
+"""A question names up to this many requests that wait for the owner, the oldest first."""
 
 _log = logging.getLogger(__name__)
 
 
 class OwnerAway(Exception):
-    """The owner has not answered the request. ``found``: what was found of it; None: nothing yet, and the group's log
-    is to be read. ``end``: the end of the state partition before the owner was asked."""
+    """The owner has not answered the request. ``found``: what was found out about the owner. None: nothing yet, so read
+    the group's log. ``end``: the end of the state partition before the owner was asked."""
 
     def __init__(self, found: OwnerState | None = None, end: int = 0) -> None:
         super().__init__(found, end)
@@ -81,8 +81,8 @@ class OwnerAway(Exception):
 
 
 class _Route(NamedTuple):
-    """An owner that has answered. ``ahead_ms``: at most what its clock is ahead of this process's. ``heard_s``: the
-    time of its last answer, which was ``alive``."""
+    """An owner that has answered. ``ahead_ms``: its clock is ahead of this process's by at most this. ``heard_s``: the
+    time of its last answer, which is ``alive``."""
 
     owner: Owner
     ahead_ms: int
@@ -92,8 +92,8 @@ class _Route(NamedTuple):
 
 @dataclass
 class _Waiting:
-    """A record to an owner that waits for its reply, or an echo. ``shown``: the id in the reply. ``is_asked``: it is a
-    request of a client."""
+    """A record to an owner that waits for its reply, or an echo. ``shown``: the id that the reply names. ``is_asked``:
+    the record is a client's request."""
 
     id: str
     group_id: str
@@ -117,7 +117,7 @@ class _Waiting:
         self.done, self.asked_s = self.transport.event(), self.transport.now_s()
 
     def written(self, ok: bool) -> None:
-        """Of a request of several records, one that is not written counts."""
+        """Record whether a broker has taken a record. Of several records of a request, a single failure counts."""
         self.is_written, self.written_s = ok and self.is_written is not False, self.transport.now_s()
 
 
@@ -141,12 +141,13 @@ class Gateway:
         return f"<Gateway routes={len(self._routes)} waiting={len(self._waiting)}>"
 
     def owner_of(self, group_id: str) -> Owner | None:
-        """The owner that answered last; None if none has, or it did not serve the group any more."""
+        """The owner that answered last; None if no owner has answered, or the last one did not serve the group any
+        more."""
         route = self._routes.get(group_id)
         return None if route is None else route.owner
 
     def forget(self, group_id: str) -> None:
-        """The group may have another owner now."""
+        """Record that the group may have another owner now."""
         self._routes.pop(group_id, None)
 
     def pass_on(
@@ -164,10 +165,10 @@ class Gateway:
         is_gone: Callable[[], bool] = lambda: False,
         by: str = "",
     ) -> bytes:
-        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_patient``: the owner
-        is waited for as long as its patience; else for one question. ``is_gone``: whether the client still waits for
-        the answer; an owner that does not answer is found out without it. ``by``: the name of the client's token. An
-        error about the owner itself names its host.
+        """Pass the request ``name`` on to the owner, and return the owner's answer. ``waits_s``: the request may wait
+        this long for records. ``is_patient``: the owner may be silent for as long as its patience; else for one
+        question. ``is_gone``: whether the client has ceased to wait; the owner's silence is still found out. ``by``:
+        the name of the client's token. An error about the owner itself names its host.
 
         Raises:
             GroupOfAnotherVersion: the owner lives, and can't be asked.
@@ -225,7 +226,7 @@ class Gateway:
         self._look(group_id, owner, is_patient=True)
 
     def close(self) -> None:
-        """Ends, and waits for its threads. Whoever waits for an answer gets an error."""
+        """Close the clients and wait for their threads. Callers that wait for an answer get an error."""
         self._is_closed = True
         for waiting in list(self._waiting.values()):
             waiting.done.set()
@@ -257,20 +258,19 @@ class Gateway:
         return waiting
 
     def _forget(self, waiting: _Waiting) -> None:
-        """Wait for its reply no more, but for that of a later try of the same request."""
+        """Stop waiting for this reply. A later try of the same request goes on waiting."""
         with self._changing:
             if self._waiting.get(waiting.shown) is waiting:
                 del self._waiting[waiting.shown]
 
     def _is_done(self, waiting: _Waiting, seconds: float) -> bool:
-        """Whether the reply has come within that time."""
         is_done = waiting.done.wait(seconds)
         if self._is_closed:
             raise _no_answer(waiting.group_id, "it is leaving")
         return is_done
 
     def _quiet_s(self, owner: Owner) -> float:
-        """For how many seconds the owner's answer is waited for before it is asked whether it lives."""
+        """For how many seconds the owner may be silent before it is asked whether it lives."""
         return max(QUIET_S, min(2 * self._took_s.get(owner.process, 0.0), owner.patience_s / 2))
 
     def _send(
@@ -301,7 +301,6 @@ class Gateway:
             self._write(writer, topic, ask, data, waiting)
 
     def _to(self, owner: Owner, waiting: _Waiting) -> dict[str, Any]:
-        """The fields of a record for the owner, whose reply ``waiting`` takes."""
         return {
             "id": waiting.id,
             "asker": self._me.process,
@@ -325,7 +324,8 @@ class Gateway:
         return route
 
     def _alive(self, group_id: str, owner: Owner, *, is_patient: bool) -> Alive:
-        """The owner's last answer to :meth:`_look`, if that was just now: all requests of a group ask as one."""
+        """The owner's last answer to :meth:`_look` if it is new, else a new answer: all requests of a group share one
+        question."""
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure or self._transport.now_s() - route.heard_s > QUIET_S:
             return self._look(group_id, owner, is_patient=is_patient)
@@ -378,7 +378,7 @@ class Gateway:
         raise OwnerAway(OwnerState.SILENT, end)
 
     def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int, began_s: float) -> Alive | None:
-        """The owner's answer to one of the probes, or to one of another request since then."""
+        """The owner's answer to one of the probes, or its answer to another request's probe since ``began_s``."""
         route = self._routes.get(group_id)
         if route is not None and route.owner.tenure == owner.tenure and route.heard_s > began_s:
             return route.alive
@@ -394,7 +394,8 @@ class Gateway:
         return None
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
-        """Return once this process has read a record of its own that it wrote now: it has read all replies before."""
+        """Write a record into this process's own reply partition, and return once it is read back: every earlier reply
+        has then been read."""
         echo = self._await(uuid.uuid4().hex, group_id)
 
         def written(ok: bool) -> None:
@@ -451,5 +452,4 @@ class Gateway:
 
 
 def _no_answer(group_id: str, reason: str) -> CoordinatorNotAvailable:
-    """The error of a request whose outcome is unknown."""
     return CoordinatorNotAvailable(group_id=group_id, reason=reason, outcome_unknown=True)

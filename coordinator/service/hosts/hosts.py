@@ -46,7 +46,7 @@ class Hosts:
         *,
         idle_s: float = inf,
     ) -> None:
-        """``idle_s``: a group that only other hosts' members have asked for in this time is handed over to them."""
+        """``idle_s``: a group is handed over to other hosts if only their members have asked for it in this time."""
         self._transport, self._groups, self._idle_s = transport, groups, idle_s
         self._asked_s: dict[str, float] = {}  # by group: the last request of a member of this host
         self._ownership, self._measures, self._answer = ownership, measures, answer
@@ -131,8 +131,8 @@ class Hosts:
                 here()
 
     def _reads_the_log(self, group_id: str, owner: Owner) -> bool:
-        """Whether a look reads what the owner wrote: its process has not answered just now, for this or another group.
-        A look waits for it once; every LOOK_LASTS_S one look asks it again."""
+        """Whether a look reads what the owner wrote, since the owner's process has not answered lately. A look waits
+        for such a process once; after that, one look in each LOOK_LASTS_S asks it again."""
         now_s = self._transport.now_s()
         if now_s - self._silent_s.get(owner.process, -inf) >= LOOK_LASTS_S:
             self._silent_s[owner.process] = now_s
@@ -141,19 +141,18 @@ class Hosts:
         return True
 
     def is_unknown(self, group_id: str) -> bool:
-        """Whether nobody knows which members of the group live: its owner on another host is silent."""
+        """Whether nobody knows which members of the group live, because its owner on another host is silent."""
         return self._ownership.is_unknown(group_id) and not self._groups.tenure(group_id)
 
     def stop_asking(self) -> None:
-        """Ask no other host any more: whoever waits for an answer gets an error, and asks again."""
+        """Ask no other host any more. Callers that wait for an answer get an error, and ask again."""
         self.gateway.close()
 
     def leave(self) -> None:
-        """Answer other hosts that the groups have moved: they are given up next."""
+        """Answer other hosts from now on that the groups have moved. Give the groups up next."""
         self.requests.leave()
 
     def close(self) -> None:
-        """Ends both parts, and waits for their threads."""
         self.stop_asking()
         self.requests.close()
 
@@ -169,8 +168,8 @@ class Hosts:
 
     @contextlib.contextmanager
     def _asked_here(self, group_id: str, *, is_member: bool) -> Iterator[None]:
-        """A context in which a request of this host is answered here. The time of a member's is noted, if this process
-        serves the group, or loads it again soon."""
+        """A context in which a request of this host is answered here. Remembers the time of a member's request, if this
+        process serves the group or loads it again soon."""
         if is_member:
             self._asked_s[group_id] = self._transport.now_s()
         try:
@@ -181,7 +180,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """A context that counts a request to another host. One that its owner does not serve any more is none."""
+        """A context that counts a request to another host. A request that the owner no longer serves is not counted."""
         try:
             yield
         except ShareGroupError:
@@ -197,6 +196,5 @@ class Hosts:
             self._groups.hand_over(origin.group_id, origin.tenure)
 
     def _tell(self, group_id: str, owner: Owner) -> None:
-        """Log, once for each owner of a group, that its requests are passed on."""
         if self._once.changes(group_id, owner.tenure):
             _log.info("passed on: group=%s to %s, which owns it, over Kafka", group_id, owner)

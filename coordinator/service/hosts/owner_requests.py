@@ -60,33 +60,35 @@ from coordinator.state_log.owner_record import Owner
 LOOKS_EVERY_S = 1.0
 """The ends of the request topics are looked at this often, in seconds."""
 ALONE_S = 2.0
-"""As long as no other host has made the request topics, they are asked for this often, in seconds."""
+"""Until another host has made the request topics, they are looked for this often, in seconds."""
 DEAF_S, MOST_DEAF_S = 2.0, 30.0
-"""A reader that has read none of its ticks this many seconds after a broker took one begins anew: soon enough that
-nobody finds the owner gone; each next time after twice as many, up to the second number."""
+"""A reader begins anew if it has read none of its ticks this many seconds after a broker took a tick: soon enough that
+no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_S."""
 RESTS_AFTER_S = 60.0
-"""A partition without a request for this process is read for this many seconds more."""
+"""A partition is read for this many seconds after the last request for this process."""
 ANSWERS_KEPT_S = 300.0
 """An answer is kept for this many seconds, for the same request again: a client retries for as long by default
 (share.broker.outage.timeout.ms)."""
 PARTS_KEPT_S = 60.0
-"""The parts of an unfinished request are dropped this many seconds after the first one."""
+"""The parts of an unfinished request are dropped this many seconds after its first part."""
 EACH_BYTES = 1_000
-"""A part of a request, and an answer, counts for this many bytes beside its own and those of its header."""
+"""The size of a part or an answer counts for this many bytes more than its own and its header's."""
 MOST_RECEIVED_BYTES, MOST_KEPT_BYTES = MOST_BODY_BYTES + (4 << 20), 64 << 20
-"""The requests of one right that are handled or unfinished have up to the first number of bytes, their answers up to
-the second one. Beyond it the oldest unfinished request, or answer, is dropped; an unfinished request is sent again."""
+"""Requests of one right that are handled or unfinished have up to MOST_RECEIVED_BYTES bytes, their answers up to
+MOST_KEPT_BYTES. Beyond that the oldest unfinished request, or answer, is dropped; its sender sends an unfinished
+request again."""
 MOST_AT_ONCE = 1_000
 """Up to this many requests of one right are handled at the same time: each may wait for records."""
 STUCK_S = 30.0
-"""An owner whose event loop has run one round for this many seconds answers nobody: another host takes the group."""
+"""An owner whose event loop has run one round for this many seconds answers no host, so another host takes the
+group."""
 TICK_LATE_S = 1.5
-"""A tick that is read up to this many seconds after the one before is in time. What is beyond counts as time in which
-no member of another host could be heard."""
+"""A tick is in time if it is read up to this many seconds after the tick before. During any longer time no member of
+another host could be heard."""
 UNHEARD_AT_MOST_S = 45.0
-"""Up to this many seconds in a row count against no member; then those of other hosts end."""
+"""Up to this many seconds in a row count against no member; after that, sessions of other hosts' members end."""
 SAYS_MOVED_S = 2.0
-"""A process that leaves answers for this many seconds that its groups have moved, so that nobody waits for it."""
+"""A process that leaves answers for this many seconds that its groups have moved, so that no host waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
 OF_ADMINISTRATORS = Caller(frozenset({Right.ADMIN, Right.READ}))
 
@@ -111,22 +113,22 @@ class Groups(Protocol):
         """The tenure of this process as the owner; empty: it does not serve the group."""
 
     def holds(self, group_id: str) -> bool:
-        """Whether the group is served, or loaded again soon."""
+        """Whether the group is served, or is loaded again soon."""
 
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:
-        """Apply that members of these groups could not be heard for so long."""
+        """Record that for this many milliseconds no member of these groups could be heard."""
 
     def hand_over(self, group_id: str, tenure: str) -> None:
         """Give the group up, if this process still owns it with this tenure."""
 
     def stuck_s(self, group_id: str) -> float:
-        """For how many seconds the round that the group's event loop runs now has lasted."""
+        """For how many seconds the present round of the group's event loop has lasted."""
 
 
 @dataclass
 class _Received:
-    """A request that is being handled, or of which a part is missing. ``ask``: its last record, whose asker gets the
-    answer. ``since_s``: the time of its first part."""
+    """A request that is being handled, or that lacks a part. ``ask``: its last record, whose asker gets the answer.
+    ``since_s``: the time of its first part."""
 
     ask: Ask
     since_s: float
@@ -143,8 +145,8 @@ class _Kept(NamedTuple):
 
 
 class _Requests:
-    """The requests that come with one right, by their shown ids: no other right's take their memory, their threads or
-    their ids. Callers hold the lock of OwnerRequests."""
+    """The requests that come with one right, by their shown ids. Requests of another right share no memory, threads or
+    ids with them. Hold the lock of OwnerRequests during each call."""
 
     def __init__(self, caller: Caller, threads: Any) -> None:
         self.caller, self.threads = caller, threads
@@ -153,11 +155,10 @@ class _Requests:
         self.running = self.received_bytes = self.kept_bytes = 0
 
     def is_running(self, shown: str) -> bool:
-        """Whether the request is being handled."""
         return shown in self.received and self.received[shown].is_running
 
     def add(self, ask: Ask, body: bytes, now_s: float) -> _Received | None:
-        """Add a part. Returns the request if it is to be handled now: it is whole, and there is a thread for it."""
+        """Add a part. Returns the request if it is to be handled now: all its parts are there, and a thread is free."""
         shown, size = shown_id(ask.id), len(body) + size_of(ask) + EACH_BYTES
         received = self.received.get(shown)
         if received is None or ask.part not in received.parts:
@@ -175,7 +176,8 @@ class _Requests:
         return received
 
     def _has_room(self, shown: str, size: int) -> bool:
-        """Whether there is room for so much more of this request, once the oldest unfinished ones are dropped."""
+        """Whether there is room for ``size`` more bytes of this request, once the oldest unfinished requests are
+        dropped."""
         while self.received_bytes + size > MOST_RECEIVED_BYTES:
             unfinished = (each for each, of in self.received.items() if each != shown and not of.is_running)
             if (oldest := next(unfinished, None)) is None:
@@ -184,7 +186,7 @@ class _Requests:
         return True
 
     def end(self, received: _Received, answer: bytes | None, now_s: float) -> None:
-        """The request was handled: keep its answer, unless it is None."""
+        """Record that the request was handled, and keep its answer, unless that is None."""
         shown = shown_id(received.ask.id)
         self.running -= 1
         self._drop(shown)
@@ -195,7 +197,7 @@ class _Requests:
                 self._forget_oldest()
 
     def expire(self, now_s: float) -> None:
-        """Drop what was kept for its time."""
+        """Drop answers and unfinished requests whose time is over."""
         while self.kept and now_s - next(iter(self.kept.values())).since_s > ANSWERS_KEPT_S:
             self._forget_oldest()
         for shown, received in list(self.received.items()):
@@ -210,7 +212,7 @@ class _Requests:
 
 
 class OwnerRequests:
-    """Reads and answers them until :meth:`close`."""
+    """Reads and answers the requests of other hosts until :meth:`close`."""
 
     def __init__(self, transport: Transport, groups: Groups, me: Owner, answer: AnswerTo) -> None:
         self._transport, self._groups, self._me, self._answer_to = transport, groups, me, answer
@@ -245,12 +247,12 @@ class OwnerRequests:
         return self._transport.now_s() - self._last_request_s
 
     def leave(self) -> None:
-        """Answer from now on that the groups have moved: they are given up."""
+        """Answer from now on that the groups have moved. Give the groups up next."""
         self._is_leaving = True
 
     def close(self) -> None:
-        """End the threads. Where other hosts have asked lately, they hear for SAYS_MOVED_S more that the groups have
-        moved."""
+        """End the threads. If other hosts have asked lately, their requests are answered for SAYS_MOVED_S more: the
+        groups have moved."""
         self._is_leaving = True
         if self.idle_s < RESTS_AFTER_S:
             self._is_closed.wait(SAYS_MOVED_S)
@@ -275,7 +277,6 @@ class OwnerRequests:
                 _log.exception("the requests of other hosts could not be looked for")
 
     def _tell(self, error: ShareGroupError) -> None:
-        """Log, once for each reason, why other hosts are not heard: a host alone needs no ACL for them."""
         if isinstance(error, BrokerRefused):
             try:
                 self._check_rights()
@@ -306,8 +307,8 @@ class OwnerRequests:
         self._tick(held)
 
     def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The ends of these partitions; empty as long as no other host has made the topics: then one topic is asked
-        for, since what asks for offsets of a missing topic lists all topics."""
+        """The ends of these partitions; empty until another host has made the topics. Until then a single topic is
+        asked for: a question for offsets of a missing topic lists all topics."""
         if not self._are_there:
             now = self._transport.now_s()
             if now - self._asked_s < ALONE_S:
@@ -320,8 +321,8 @@ class OwnerRequests:
         return ends
 
     def _tick(self, held: Iterable[str]) -> None:
-        """Write a tick to each partition of members' requests that is read. Sessions do not end while their heartbeats
-        lie there unread. Who owns groups need not be allowed to write administrators' requests."""
+        """Write a tick to each partition of members' requests that is read. While heartbeats lie there unread, no
+        session ends. An owner need not be allowed to write administrators' requests."""
         now = self._transport.now_s()
         for where in [each for each in self._last_s if each[0] == REQUESTS]:
             unheard_s = min(now - self._ticks_s[where] - TICK_LATE_S, UNHEARD_AT_MOST_S)
@@ -412,7 +413,7 @@ class OwnerRequests:
         return Alive(id=probe.id, asker=probe.asker, tenure=probe.tenure, clock_ms=now_ms, unknown=unknown)
 
     def _is_known(self, requests: _Requests, ask: Ask) -> bool:
-        """Whether the request has come as a whole before. If it is answered, the answer is written again."""
+        """Whether the whole request has come before. If it was answered, the answer is written again."""
         shown = shown_id(ask.id)
         with self._receiving:
             kept = requests.kept.get(shown)
@@ -448,7 +449,7 @@ class OwnerRequests:
             self._write_answer(ask, answer)
 
     def _answer(self, requests: _Requests, received: _Received) -> bytes | None:
-        """The answer to the request; None: nobody asked for this."""
+        """The answer to the request. None: the body does not match the request's id."""
         ask = received.ask
         body = b"".join(received.parts.get(number, b"") for number in range(ask.parts))
         received.parts.clear()

@@ -24,9 +24,9 @@ from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
 POLL_S = 0.1
-"""A reader notices after up to this many seconds that it is to read another partition, or to end."""
+"""A reader or writer that is to end, or to read another partition, notices it within this many seconds."""
 WAITS_MS = 5_000
-"""A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
+"""A record that no broker takes within this many milliseconds is dropped; its sender sends another record."""
 
 _PASSING = NO_ANSWER | frozenset(
     {
@@ -61,7 +61,7 @@ class Writer:
         body: bytes = b"",
         written: Callable[[bool], None] = lambda ok: None,
     ) -> None:
-        """Hand the record to the producer. A full queue counts as not written."""
+        """Hand the record to the producer. If the queue is full, the record counts as not written."""
         try:
             self._producer.produce(
                 topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
@@ -71,7 +71,7 @@ class Writer:
             written(False)
 
     def close(self) -> None:
-        """Wait a moment for the last records, and end the thread."""
+        """Wait up to a second for the last records, and end the thread."""
         self._producer.flush(1.0)
         self._is_closed.set()
         self._thread.join(2 * POLL_S)
@@ -82,9 +82,9 @@ class Writer:
 
 
 class Reader:
-    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record. Records of open
-    and aborted transactions count: no writer can hold up another one's. Batches that can't be read are stepped over:
-    who wrote a request in one sends it again."""
+    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record. It reads records
+    of open and aborted transactions too, so that no writer can hold up another one's records. It steps over unreadable
+    batches: the host that wrote a request in such a batch sends it again."""
 
     def __init__(self, state: StateTopic, on_record: Callable[[Message], None], name: str) -> None:
         config = state.client_config(
@@ -107,27 +107,24 @@ class Reader:
         self._thread.start()
 
     def add(self, from_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Read these partitions as well, from these offsets on."""
         with self._changing:
             self._positions = {**from_offsets, **self._positions}
             self._is_outdated |= not self._removed.isdisjoint(from_offsets)  # they may have been made anew since
             self._is_changed = True
 
     def remove(self, partitions: set[tuple[str, int]]) -> None:
-        """Read these partitions no longer."""
         with self._changing:
             self._positions = {where: at for where, at in self._positions.items() if where not in partitions}
             self._removed |= partitions
             self._is_changed = True
 
     def begin_anew(self) -> None:
-        """Go on with a new client, from the same offsets on. A client ignores a topic that was made anew where its
-        leader's epoch is lower than the one that the client knows: where a broker was started again before."""
+        """Go on with a new client from the same offsets. A client ignores a topic that was created again if the
+        leader's epoch is lower than the epoch that the client knows, as after a broker's restart."""
         with self._changing:
             self._is_outdated = True
 
     def close(self) -> None:
-        """End the thread, and close the consumer."""
         self._is_closed.set()
         if self._thread is not threading.current_thread():
             self._thread.join(4 * POLL_S)
@@ -156,8 +153,9 @@ class Reader:
         self._consumer.close()
 
     def _step_over(self, where: tuple[str, int], first: int, error: KafkaError) -> None:
-        """Read on behind the batch that begins at ``first``. No error names a batch's last offset: each further error
-        of the batch doubles the step, which may pass over records behind it, but not beyond the end of the log."""
+        """Continue behind the unreadable batch that begins at ``first``. No error names a batch's last offset, so each
+        further error of the batch doubles the step. A step may pass over records behind the batch, but not over the end
+        of the log."""
         before, width = self._steps.get(where, (-1, 0))
         width = max(1, 2 * width) if first == before else 1
         self._steps[where] = first, width
@@ -193,44 +191,35 @@ class Transport:
         self._state = state
 
     def ensure(self, needed: Mapping[str, str]) -> None:
-        """Create what is missing of the topics: see :func:`~coordinator.service.hosts.topics.ensure`."""
+        """Create the missing topics: see :func:`~coordinator.service.hosts.topics.ensure`."""
         ensure(self._state(), needed)
 
     def lacking(self, needed: Mapping[str, str]) -> list[str]:
-        """Those of the topics with which the principal may not do what is needed."""
         return lacking(self._state(), needed)
 
     def check_configs(self) -> None:
-        """Check the topics: see :func:`~coordinator.service.hosts.topics.check_configs`."""
         check_configs(self._state())
 
     def has_requests(self) -> bool:
-        """Whether the topic for requests is there."""
         return bool(self._state().cluster.topics([REQUESTS]))
 
     def ends(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The ends of these partitions that exist."""
         return self._state().cluster.offsets(partitions, LATEST)
 
     def log_end(self, group_id: str) -> int:
-        """The end of the state partition of the group."""
         state = self._state()
         return state.offset(state.partition_of(group_id), LATEST)
 
     def writer(self) -> Writer:
-        """Returns a new writer."""
         return Writer(self._state())
 
     def reader(self, on_record: Callable[[Message], None], name: str) -> Reader:
-        """Returns a new reader, which reads nothing yet."""
         return Reader(self._state(), on_record, name)
 
     def start(self, run: Callable[[], None], name: str) -> threading.Thread:
-        """The thread that runs ``run``."""
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         return thread
 
     def pool(self, most: int, name: str) -> ThreadPoolExecutor:
-        """Up to this many threads."""
         return ThreadPoolExecutor(most, thread_name_prefix=name)

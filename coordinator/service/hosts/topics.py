@@ -45,7 +45,7 @@ FIT = {
 CONFIG = {**FIT, "retention.ms": str(KEPT_MS), "segment.ms": str(KEPT_MS), "min.insync.replicas": "1"}
 
 _OTHER_HOST = UNKNOWN_TOPIC | {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
-"""Errors where another host, or an administrator, was faster."""
+"""Errors that say that another host, or an administrator, was faster."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,9 +56,8 @@ def request_partition_of(group_id: str) -> int:
 
 
 def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
-    """Create the topics that are missing, with the state topic's clients; extend those with too few partitions, and
-    configure those of another configuration. Returns if those that are ``needed`` are there, and the principal may do
-    with each what is needed, as Kafka's ACLs name it.
+    """Create the topics that are missing, add missing partitions, and correct the configuration. Returns if the
+    ``needed`` topics exist and the principal may do with each what is needed, as Kafka's ACLs name it.
 
     Raises:
         HostTopicNotAuthorized: it may not, or an administrator has to create them.
@@ -90,8 +89,8 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
 
 
 def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
-    """Check that the topics have the configuration FIT, and alter what differs. A topic whose configuration the
-    principal may not describe is left to those that may.
+    """Check that the topics have the configuration FIT, and alter what differs. Skips a topic whose configuration the
+    principal may not describe.
 
     Raises:
         HostTopicUnfit: the principal may not alter it.
@@ -136,7 +135,7 @@ def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def _errors_of(state: StateTopic, what: str, topic: str) -> Iterator[None]:
-    """A context for a request about the topic, ``what`` in words, whose errors are raised by name."""
+    """A context for a request about the topic, ``what`` in words. Raises its errors by name."""
     try:
         yield
     except KafkaException as raised:

@@ -137,14 +137,13 @@ class Counters:
         return f"<Counters {len(self._counters)}>"
 
     def add(self, group_id: str, count: Count) -> None:
-        """Add one count of a decision that is durable."""
         if count.name == "held":
             self._add_busy(group_id, count)
         elif count.number:
             self._counters[count.name].labels(group_id, *count.labels).inc(count.number)
 
     def _add_busy(self, group_id: str, count: Count) -> None:
-        """Add the time since the acquisition, or since the member's earlier acknowledgement if that is later."""
+        """Add the time since the acquisition, or since the member's last acknowledgement if that is later."""
         acquired_ms, now_ms = map(int, count.labels[1:])
         with self._changing:
             before_ms = self._busy_until_ms.pop((group_id, count.labels[0]), 0)
@@ -155,7 +154,6 @@ class Counters:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """A context that measures a write to the store, and counts its failure, once for each group that failed."""
         begun_s = time.perf_counter()
         try:
             yield
@@ -170,27 +168,23 @@ class Counters:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """A context that measures the load of a group. A load that fails is not counted."""
         begun_s = time.perf_counter()
         yield
         self._loads.observe(time.perf_counter() - begun_s)
 
     def taken(self, why: str) -> None:
-        """Count a group that was taken from another owner."""
         self._taken.labels(why).inc()
 
     def passed_on(self, result: str) -> None:
-        """Count a request that was passed on to another host: answered, or failed."""
         self._passed_on.labels(result).inc()
 
     def asked_by_other_host(self, request: str) -> None:
-        """Count a request of another host."""
         self._of_other_hosts.labels(request).inc()
 
     @contextlib.contextmanager
     def handling(self, request: Request[Any]) -> Iterator[None]:
-        """A context that counts a request, and its error if it is refused. One for another host is not handled
-        here."""
+        """A context that counts a request, and its error if it is refused. A request for a group on another host is not
+        counted here."""
         name = type(request).__name__
         try:
             yield

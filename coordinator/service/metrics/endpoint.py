@@ -39,10 +39,8 @@ class Metrics:
         return f"<Metrics port={self.port}>"
 
     def measure(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
-        """Show the groups of this runtime as well."""
         self._registry.register(GroupGauges(runtime, ends_of))
 
     def close(self) -> None:
-        """Close the endpoint: nobody can scrape it any more."""
         self._server.shutdown()
         self._server.server_close()

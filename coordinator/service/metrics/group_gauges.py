@@ -41,8 +41,8 @@ _OF_PARTITION = {
 
 
 class GroupGauges(Collector):
-    """Measures each group without changing it. A group that does not answer is left out of the scrape; one that was
-    unloaded at rest is shown as it was then, beside the present ends of its logs."""
+    """Measures each group without changing it. Leaves out a group that does not answer. A group that was unloaded at
+    rest is shown as it was then, with the present ends of its logs."""
 
     def __init__(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
         self._runtime, self._ends_of = runtime, ends_of
@@ -51,11 +51,10 @@ class GroupGauges(Collector):
         return f"<GroupGauges {self._runtime!r}>"
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing: the registry wants the names without a measurement."""
+        """Returns no metric: the registry wants the names without a measurement."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges of all groups."""
         served = self._runtime.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
         measured = self._runtime.rested_groups() | served  # else no alert shows an unloaded group with a lag
         states = Counter(measures.state for measures in measured.values())
@@ -85,7 +84,6 @@ class GroupGauges(Collector):
 
 
 def _archived(records: RecordCounts) -> dict[str, int]:
-    """The archived records by the reason's name; gaps are offsets without a record."""
     return {"gap" if reason == "none" else reason: number for reason, number in records.archived.items()}
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 LISTENS_AGAIN_MS = 250
-"""Checks whether the process was stalled are this many milliseconds apart, also while nothing is due: an idle time must
-not count as a stall, after which no group is claimed for a while."""
+"""Whether the process was stalled is checked every so many milliseconds, even if nothing is due: idle time must not
+count as a stall, after which no group is claimed for a while."""
 STALLED_MS = 500
 """A pause of up to this many milliseconds between two checks is no stall."""
 
@@ -41,8 +41,8 @@ class StallDetector:
         self._looked_ms: int | None = None
 
     def look(self, now_ms: int) -> int:
-        """Record that the thread handles requests now. Returns the stalled milliseconds since the last check: the pause
-        less ``STALLED_MS``, so that sessions of members that are away end even where every round is slow."""
+        """Record that the thread handles requests now. Returns for how many milliseconds it was stalled since the last
+        check. ``STALLED_MS`` of each pause do not count: else no session would end where every round is slow."""
         before_ms = now_ms if self._looked_ms is None else self._looked_ms
         self._looked_ms = now_ms
         return max(0, now_ms - before_ms - STALLED_MS)

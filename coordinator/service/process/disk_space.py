@@ -1,4 +1,4 @@
-"""Tells a full disk from other errors of files: a person frees space then, and restores nothing."""
+"""Recognizes a full disk among other file errors: the remedy is to free space, not to restore a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from coordinator.protocol.errors import DiskFull
 
 LEAST_FREE_BYTES = 256 * 1024
-"""An I/O error of SQLite counts as a full disk below this many free bytes: it grows its files by up to 64 KiB at once,
-and says of one of them only that it can't be grown (seen)."""
+"""An I/O error of SQLite counts as a full disk below this many free bytes. SQLite grows its files by up to 64 KiB at
+once, and for one of them reports an I/O error if it can't (seen)."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 def write_end(audit: logging.Logger, level: int, line: str) -> None:
-    """Write a line about an action that has ended into the audit log; into the process's log if that can't be
-    written."""
+    """Write a line about an action that has ended into the audit log. If that fails, write it into the process's
+    log."""
     try:
         audit.log(level, "%s", line)
     except ShareGroupError as error:

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 class RepeatedLook:
     """Calls ``look`` every ``interval_ms``, and at once after :meth:`look_soon`, until it is closed. ``at_what``: what
-    the log calls it when it fails."""
+    it looks at, for the log line of a failure. Thread-safe."""
 
     def __init__(self, look: Callable[[], None], at_what: str, *, interval_ms: int) -> None:
         self._look, self._at_what, self._interval_s = look, at_what, interval_ms / 1000
@@ -30,7 +30,6 @@ class RepeatedLook:
         return f"<RepeatedLook at {self._at_what} every {self._interval_s:g} s>"
 
     def look_soon(self) -> None:
-        """Asks for a look at once. Any thread may call it."""
         self._asked.set()
 
     def close(self, timeout_s: float) -> None:

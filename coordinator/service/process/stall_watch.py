@@ -19,7 +19,8 @@ class Sleeper(Protocol):
     """The interface of a thread for which the watch checks while the thread sleeps."""
 
     def look_in_sleep(self) -> None:
-        """The thread could receive a request now; wake it if there is a reason. Must not block for long."""
+        """Called while the thread sleeps and could receive a request: wake the thread if there is a reason. Must not
+        block."""
 
 
 class StallWatch:
@@ -34,7 +35,6 @@ class StallWatch:
         return f"<StallWatch sleepers={len(self._sleepers)}>"
 
     def add(self, sleeper: Sleeper) -> None:
-        """Check for this sleeper as well, every LISTENS_AGAIN_MS."""
         with self._changed:
             if not self._is_running:
                 threading.Thread(target=self._run, name="share-stalls", daemon=True).start()
@@ -42,7 +42,6 @@ class StallWatch:
             self._sleepers.add(sleeper)
 
     def remove(self, sleeper: Sleeper) -> None:
-        """Stop checking for this sleeper."""
         with self._changed:
             self._sleepers.discard(sleeper)
             if not self._sleepers:
@@ -59,7 +58,7 @@ class StallWatch:
                     _log.exception("the check for %r failed", sleeper)
 
     def _next(self) -> set[Sleeper]:
-        """Wait until the next check is due. Returns the sleepers; none: the thread ends."""
+        """Wait until the next check is due. Returns the sleepers; the thread ends if there are none."""
         with self._changed:
             self._changed.wait_for(lambda: not self._sleepers, LISTENS_AGAIN_MS / 1000)
             self._is_running = bool(self._sleepers)

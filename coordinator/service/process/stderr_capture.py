@@ -16,22 +16,22 @@ from coordinator.protocol.repeated_lines import LogOnce
 
 _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
 _FENCED = re.compile(r"%0\|[\d.]+\|FATAL\|.*fenced by a newer instance")
-"""librdkafka's line about a producer whose group another coordinator has taken, which the store's own line tells."""
+"""librdkafka's line about a producer whose group another coordinator has taken. The store logs that itself."""
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
 
 LAST_LINES_S = 10.0
-"""The last lines are read for this many seconds, for a busy machine; a child process that has the descriptor could
-write for ever."""
+"""The last lines are read for up to this many seconds: a child process that has the descriptor could write for ever."""
 
 _log = logging.getLogger(__name__)
 
 
 class StderrCapture:
-    """Redirects descriptor 2 to the log from its construction until :meth:`close`; :attr:`stream` is the standard error
-    of before.
+    """Redirects descriptor 2 to the log from its construction until :meth:`close`. :attr:`stream` is the original
+    standard error.
 
     Meanwhile ``logging`` is silent about lines that it can't write (a full disk): it would report each to descriptor 2,
-    as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever."""
+    as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever.
+    """
 
     def __init__(self, once: LogOnce) -> None:
         self._once = once

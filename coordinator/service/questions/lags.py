@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def with_lag(groups: Groups, cluster: Cluster, request: GroupRequest[Reply]) -> Reply:
-    """The answer to a DescribeGroup or a ListOffsets, with the lag of each share partition whose log's end is known.
+    """The answer to a DescribeGroup or a ListOffsets. A share partition has its lag if the end of its log is known.
 
     Raises:
         GroupIdNotFound: the group does not exist.

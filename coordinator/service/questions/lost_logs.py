@@ -20,8 +20,8 @@ from coordinator.service.runtime.transaction import Access, Groups, TransactionS
 MOST_SHRUNK = 10_000
 """Up to this many shrunk logs are remembered, so that each is logged once."""
 MOST_ASKED = 10_000
-"""The next request is remembered for up to this many missing topics, and up to this many groups that somebody looked
-at are checked."""
+"""For up to this many missing topics the time of the next request is remembered. Up to this many groups that somebody
+looked at are checked."""
 MOST_NAMED = 20
 """The log line of a deleted topic names up to this many ranges."""
 
@@ -42,8 +42,8 @@ class LostLogs:
         """Whether a topic was missing at the last look at all groups, and did not count as deleted yet."""
 
     def look_for_deleted(self, view: GroupView, partitions: list[TopicIdPartition]) -> None:
-        """Check again subscribed topics that were not found, or only under another id, and archive what the group still
-        had of those that are deleted: a topic that is only missing counts as deleted after a while
+        """Ask the brokers again for subscribed topics that were not found, or were found under another id. Archive what
+        the group had of those that are deleted. A missing topic counts as deleted only after a while
         (:mod:`coordinator.service.brokers.topic_doubts`)."""
         subscription = Subscription.of(view.subscribed)
         found = {p.topic_id for p in partitions}
@@ -63,14 +63,14 @@ class LostLogs:
         self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in looked.deleted})
 
     def note_looked_at(self, group_id: str) -> None:
-        """Check the topics of this group from now on, though it may be loaded nowhere: somebody looks at it."""
+        """Check the topics of this group from now on, even if no process has loaded it: somebody looks at the group."""
         if len(self._looked_at) >= MOST_ASKED:
             self._looked_at.clear()
         self._looked_at.setdefault(group_id, None)
 
     def look_at_groups(self) -> None:
-        """Check the topics of all groups that are loaded here, or were looked at, also of those without a member, and
-        archive what they still had of those that are deleted."""
+        """Check the topics of all groups that are loaded here, or were looked at, with or without members. Archive what
+        the groups had of deleted topics."""
         found = [known for known in self._known_topics() if known.topics and known.topic_ids]
         names = {topic for known in found for topic in known.topics.values()}
         shown: set[str] = set()
@@ -84,7 +84,8 @@ class LostLogs:
         self.in_doubt = in_doubt
 
     def _known_topics(self) -> list[KnownTopics]:
-        """The topics of each group. Those of a group that is not loaded are read once: its owner sees changes."""
+        """The topics of each group. The topics of a group that is not loaded here are read once: its owner sees
+        changes."""
 
         def look(group: ShareGroup) -> TransactionSteps[KnownTopics]:
             yield from ()
@@ -102,8 +103,8 @@ class LostLogs:
         return list(found.values())
 
     def _look_again(self, known: KnownTopics, topics: Mapping[str, str]) -> bool:
-        """Look again at topics of a group that the brokers did not show, and archive those that are deleted. Returns
-        whether one is in doubt."""
+        """Ask again for topics of a group that the brokers did not show, and archive those that are deleted. Returns
+        whether a topic is in doubt."""
         look = self._watch.doubts.look
         try:
             looked = look(self._watch.cluster, topics, known.group_id, topic_ids=True, past=known.past)
@@ -125,7 +126,6 @@ class LostLogs:
         return True
 
     def archive_deleted(self, view: KnownTopics, gone: Mapping[str, str]) -> None:
-        """Archive what the group had of these topics (names by id), and log what it lost."""
         if not gone or not view.topic_ids:
             return
         ends = tuple(
@@ -157,10 +157,10 @@ class LostLogs:
     def report_shrunk(
         self, view: GroupView, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
     ) -> None:
-        """Log an error, once, for each log that ends below what the group acquired of it: the log has lost records, and
-        will give their offsets to others. The group goes on where it was. ``ends``: as the group reads the logs. The
-        last stable offset of a group that reads committed records may lie below what it acquired before it did so: only
-        the high watermark tells."""
+        """Log an error, once for each log that ends below what the group has acquired of it: the log has lost records,
+        and will give their offsets to others. The group goes on where it was. ``ends``: as the group reads the logs.
+        For a group that reads committed records the high watermark decides: its last stable offset may lie below what
+        the group acquired earlier."""
         reached_of = {p: view.fetch_from.get((p.topic_id, p.partition), 0) for p in partitions}
         below = [p for p, reached in reached_of.items() if ends.get(p.topic_partition, reached) < reached]
         if below and view.read_committed:

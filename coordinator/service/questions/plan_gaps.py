@@ -73,9 +73,9 @@ class PlanGaps:
     def _of_its_topics(
         self, view: GroupView, gaps: tuple[OffsetRange, ...], ranges: tuple[LogRange, ...]
     ) -> tuple[OffsetRange, ...]:
-        """The gaps without those of topics that are not shown under their ids: the log that was read may be that of a
-        new topic of the same name. Of a topic in doubt nothing is lost by it: an offset that is no gap is released.
-        ``ranges``: what was read."""
+        """The gaps, without those of topics that are not shown under their ids: the log that was read may be a new
+        topic's. Nothing is lost for a topic in doubt: an offset that is no gap is released. ``ranges``: what was
+        read."""
         if not gaps:
             return ()
         topics = {log_range.offsets.topic_id: log_range.topic for log_range in ranges}
@@ -84,17 +84,17 @@ class PlanGaps:
 
     def _gives_back(self, view: GroupView) -> bool:
         """Whether the completion gives the whole plan back, gaps included: no sink of the member has ever decided a
-        record, and the plan holds one. One record in the first ranges is proof enough, however large the batch is."""
+        record, and the plan holds a record. One record in the first ranges is proof enough, however large the batch
+        is."""
         return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
     def forget(self, request: NextPlan) -> None:
-        """Drop the reading of the plan that the request has completed."""
         self._undecided.forget(_asked(request))
 
 
 class UndecidedLook:
-    """The reading of one plan's undecided offsets: of ``total`` offsets ``read`` are checked, and ``gaps`` are those of
-    them that the log does not hold. ``asked_s``: when a request asked for it last, in monotonic seconds."""
+    """The reading of one plan's undecided offsets. Of ``total`` offsets ``read`` are checked; the log has no record at
+    ``gaps``. ``asked_s``: the time of the last request for it, in monotonic seconds."""
 
     def __init__(self, ranges: tuple[LogRange, ...], *, read_committed: bool) -> None:
         self.ranges, self.read_committed = ranges, read_committed
@@ -126,7 +126,7 @@ class UndecidedLook:
                 return
 
     def _next_pieces(self) -> list[LogRange]:
-        """The next offsets of one partition: a part of one range, or several whole ones."""
+        """Returns the next offsets of one partition: a part of a range, or several whole ranges."""
         topic, offsets = self.ranges[self._at]
         begin = max(offsets.first, self._offset)
         piece = offsets._replace(first=begin, last=min(offsets.last, begin + AT_ONCE - 1))
@@ -184,7 +184,6 @@ class UndecidedLooks:
         return look
 
     def forget(self, asked: Asked) -> None:
-        """Drop the reading of a plan that is completed."""
         with self._guard:
             self._looks.pop(asked, None)
 

@@ -41,9 +41,9 @@ class RemadeTopics:
     def look(
         self, names: Iterable[str], group: Callable[[], GroupView]
     ) -> Callable[[Mapping[str, str]], frozenset[str]]:
-        """Begin to fetch the ids of the topics of these names. ``group`` is called only where one has another id than
-        is known. Returns a function that waits for the answer, and returns those ids of topics (names by id) whose name
-        another topic has."""
+        """Begin to fetch the ids of the topics of these names. Returns a function that takes topics (names by id),
+        waits for the answer, and returns those ids whose name another topic has. ``group`` is called only if a name has
+        another id than is known."""
         wanted = set(names)
         if not wanted or time.monotonic() < self._waits_from_s:
             return lambda topics: frozenset()
@@ -75,7 +75,6 @@ class RemadeTopics:
         return errors
 
     def _answer(self, looked: Future[Ids]) -> Ids:
-        """Waits for the answer of a fetch. Returns it; empty if the brokers do not answer in time."""
         try:
             return looked.result(ANSWER_S)
         except (FutureTimeout, ShareGroupError) as error:
@@ -84,8 +83,8 @@ class RemadeTopics:
             return {}
 
     def _names(self, topic_ids: set[str], group: Callable[[], GroupView]) -> tuple[dict[str, str], frozenset[str]]:
-        """Names by id, without those of a group that does not know its topics by the cluster's ids; and the ids that
-        this process has not seen, and the group knows to be deleted or replaced."""
+        """Returns names by id; none if the group does not know its topics by the cluster's ids. Also returns the ids
+        that this process has not seen, and that the group knows to be deleted or replaced."""
         found = {topic_id: name for topic_id in topic_ids if (name := self._watch.topic_of(topic_id)) is not None}
         unseen = topic_ids - found.keys()
         if not unseen or not (view := group()).topic_ids:

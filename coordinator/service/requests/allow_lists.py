@@ -50,7 +50,7 @@ def check_allowed(caller: Caller, request: Request[Any]) -> None:
 
 
 def limited(caller: Caller, request: Request[Any]) -> Request[Any]:
-    """The request with the limit that its dead letter topic has: the topics that the caller may read."""
+    """Returns the request with the limit of its dead letter topic: the topics that the caller may read."""
     if caller.topics.source == EVERYTHING or not _configs(request).get(DEAD_LETTER_TOPIC, "").strip():
         return request
     field = "set" if isinstance(request, AlterGroupConfigs) else "configs"
@@ -67,7 +67,6 @@ def shown_to(caller: Caller, answer: Message) -> Message:
 
 
 def _sources(request: Request[Any]) -> list[str]:
-    """The topics that the request names to be read, or to be acted on."""
     if isinstance(request, JoinGroup):
         return [*request.topics, *(request.assign or {})]
     if isinstance(request, AlterOffsets):
@@ -78,7 +77,6 @@ def _sources(request: Request[Any]) -> list[str]:
 
 
 def _configs(request: Request[Any]) -> dict[str, str]:
-    """The group configs that the request sets."""
     if isinstance(request, (JoinGroup, OpenSink)):
         return request.configs
     return request.set if isinstance(request, AlterGroupConfigs) else {}

@@ -1,4 +1,4 @@
-"""The one value that says who asks. A door makes it, and nothing behind the door works it out again."""
+"""Who sends a request. The door through which the request comes makes this value once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def _waits() -> bool:
 
 
 class Asker(NamedTuple):
-    """The ``caller`` with its rights and its name, the ``peer`` from which it asks, and the ``protocol`` version of its
-    program (empty: it names none). ``request_id``: the client's own id of the request; empty: it gave none.
-    ``origin``: the bounds of a request that another host passed on; None: it is of this host. ``is_gone``: whether the
-    asker has ceased to wait."""
+    """The ``caller``: its name and its rights; the ``peer`` from which it asks; the ``protocol`` version of its
+    program, empty if it names none. ``request_id``: the client's own id of the request, empty if it gave none.
+    ``origin``: the bounds of a request that another host passed on; None: the request is of this host. ``is_gone``:
+    whether the asker has ceased to wait."""
 
     caller: Caller
     peer: str

@@ -36,8 +36,8 @@ _KEY = "share.coordinator.audit.file"
 
 
 class _AuditFile(PrivateRotatingFile):
-    """The file of the audit log. A line that can't be written raises DiskFull or UnusableFile, and leaves nothing in
-    the file."""
+    """The file of the audit log. If a line can't be written, emit raises DiskFull or UnusableFile, and the file has no
+    part of it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -60,8 +60,8 @@ class _AuditFile(PrivateRotatingFile):
 
 
 def audit_to(path: str) -> Callable[[], None]:
-    """Write the audit log to this file alone, an object of JSON a line, readable by its user only. Returns a function
-    that ends this; without a path the lines stay in the process's log.
+    """Write the audit log to this file alone, which only its user can read: one JSON object a line. Returns a function
+    that ends this. An empty path leaves the lines in the process's log.
 
     Raises:
         UnusableFile: the file can't be written.
@@ -118,8 +118,8 @@ def _asked(caller: Caller, peer: str, request: Action[Message]) -> str:
 
 
 class Refusals:
-    """Logs the refusals of requests whose caller lacks the right, or whose token's allow lists lack the group or topic:
-    one line a minute for each holder and request name, with the number of skipped ones."""
+    """Logs refused requests: the caller lacks the right, or the allow lists of its token lack the group or topic. Each
+    holder and request name has one line a minute, with the number of skipped ones."""
 
     def __init__(self) -> None:
         self._limited, self._failed = LogOnce(_audit), LogOnce(_log)
@@ -128,7 +128,7 @@ class Refusals:
         return "<Refusals>"
 
     def log(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
-        """Log a refused request of this name, if the name is one of an administrator's."""
+        """Log a refused request, if it is an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:
             line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"
             try:

@@ -15,7 +15,7 @@ from coordinator.protocol.wire import WITH_ROWS, StepDown, decode_request
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The fields that are read of a request that is passed on."""
+    """The fields of a request that are read before it is passed on."""
 
     group_id: str = ""
     wait_ms: int = 0
@@ -25,7 +25,7 @@ _head = msgspec.json.Decoder(Head)
 
 
 def head_of(name: str, body: pa.Buffer) -> Head:
-    """The head of a request. Empty for one that concerns no group, or that can't be read: its handler refuses it."""
+    """The head of a request. Empty if the request concerns no group or can't be read: its handler then refuses it."""
     if name == StepDown.__name__:
         return Head()
     try:

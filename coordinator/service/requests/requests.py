@@ -67,7 +67,7 @@ class Owners(Protocol):
     """The owners of groups, on this host and on others."""
 
     def answered(self, name: str, body: pa.Buffer, head: Head, asker: Asker, here: Callable[[], bytes]) -> bytes:
-        """The answer of the owner of the group; ``here`` answers as this process."""
+        """The answer of the group's owner. ``here`` answers as this process."""
 
 
 class Requests:
@@ -106,13 +106,13 @@ class Requests:
     def begin(
         self, handle: Handle, owners: Owners | None = None, measured: Counting = contextlib.nullcontext
     ) -> Requests:
-        """Serve, with ``handle`` for all requests but those about the process, each in the context ``measured``.
-        ``owners`` None: this process owns every group that it is asked for."""
+        """Start to serve. ``handle`` answers all requests but those about the process, each in the context
+        ``measured``. ``owners`` None: this process owns every group that it is asked for."""
         self._owners, self._measured, self._handle = owners, measured, handle
         return self
 
     def end(self) -> None:
-        """Refuse what has not begun to be handled."""
+        """Refuse requests that are not yet being handled."""
         self._handle = None
 
     @property
@@ -122,7 +122,7 @@ class Requests:
             return 0.0 if self._running.total() else time.monotonic() - self._last_request_s
 
     def answer(self, name: str, body: pa.Buffer, asker: Asker) -> bytes:
-        """The answer to a request of this name: the reply, or an error by its name."""
+        """Returns the reply, or an encoded named error."""
         try:
             self._check_protocol(asker.protocol, name)
             with self._telling(asker, name):
@@ -203,7 +203,7 @@ class Requests:
 
     @contextlib.contextmanager
     def _telling(self, asker: Asker, name: str) -> Iterator[None]:
-        """A context that logs what the asker's token is refused, in the audit log and the log."""
+        """A context that logs refusals of the asker's token, in the audit log and the log."""
         try:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
@@ -225,13 +225,13 @@ class Requests:
         return answer
 
     def _say_refused(self, error: ShareGroupError) -> None:
-        """Log a refusal that points to a fault of a client or an overload of this process."""
+        """Log a refusal that points to a faulty client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
             self._once.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _handled(self, request: Request[Any], asker: Asker) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no
-        session. Requests of other hosts count for themselves, up to half as many of each right."""
+        session. Other hosts' requests are counted separately for each right, and may be half as many."""
         of = None if asker.origin is None else asker.caller.rights
         limit = self._max_requests if of is None else max(1, self._max_requests // 2)
         with self._counting:

@@ -42,7 +42,7 @@ class _EventLoop:
     def __init__(
         self, runtime: CoordinatorRuntime, clock: Clock | None = None, stall_watch: StallWatch | None = None
     ) -> None:
-        """``stall_watch``: the one of the process's other event loops; None: one of its own."""
+        """``stall_watch``: shared by the process's event loops; None: the loop has its own."""
         self.runtime = runtime
         self.clock = clock or Clock()
         self._stalls = StallDetector()
@@ -62,7 +62,6 @@ class _EventLoop:
         return f"<_EventLoop {self.runtime!r}>"
 
     def served_groups(self) -> dict[str, bool]:
-        """The groups that are served now, and whether each has a member with a session."""
         return {group.group_id: bool(group.sessions) for group in list(self.runtime.groups.values()) if group.exists}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
@@ -103,17 +102,13 @@ class _EventLoop:
         return dict(self.runtime.rested)
 
     def may_rest(self, *, loaded: bool = False) -> bool:
-        """Whether no group of the runtime holds anything: see :meth:`PartitionedRuntime.may_rest`."""
         with self._stepping:
             return self.runtime.may_rest(self.clock.now_ms(), loaded=loaded)
 
     def has_dead_letters_due(self, group_id: str) -> bool:
-        """Whether records of the group wait for their dead letters: see
-        :meth:`CoordinatorRuntime.has_dead_letters_due`. Only for the thread that calls ``on_change``."""
         return self.runtime.has_dead_letters_due(group_id)
 
     def close(self) -> None:
-        """Finish the waiting requests, refuse new ones, and close the store."""
         with self._awake:
             self._closed = True
             self._awake.notify()
@@ -153,8 +148,8 @@ class _EventLoop:
 
     @property
     def stuck_s(self) -> float:
-        """For how many seconds the round has lasted that runs now, without reading state; 0: none runs. Any thread may
-        ask."""
+        """For how many seconds the present round has lasted, except while it reads state; 0: no round runs. Any thread
+        may ask."""
         since_s = self._round_since_s
         if since_s is None or self.runtime.is_reading:
             return 0.0
@@ -166,7 +161,7 @@ class _EventLoop:
         return now_ms
 
     def _wait(self) -> bool:
-        """Sleep until a request or a deadline is due, or a stall was found; False once the loop is closed."""
+        """Sleep until a request or a deadline is due, or a stall was found. Returns False once the loop is closed."""
         with self._awake:
             if self._is_called:
                 return not self._closed
@@ -187,20 +182,18 @@ class _EventLoop:
         return self.runtime.has_waiting or self._closed or bool(self._unread_ms)
 
     def add_unheard(self, ms: int) -> None:
-        """Members could not be heard for this many milliseconds, though the process ran."""
         with self._awake:
             self._unread_ms += ms
             self._awake.notify()
 
     def hand_over(self, group_id: str, tenure: str) -> None:
-        """Give the group up, as :meth:`PartitionedRuntime.hand_over` does."""
         with self._awake:
             self.runtime.handed_over[group_id] = tenure
             self._awake.notify()
 
     def look_in_sleep(self) -> None:
-        """The loop could receive a request now, if it sleeps and has no reason to wake up. Wakes it if that finds a
-        stall, or if its deadline has passed on a clock that jumped. The stall watch calls it."""
+        """The stall watch calls this. If the loop sleeps without a reason to wake up, check for a stall. Wake the loop
+        if there was one, or if its deadline has passed on a clock that jumped."""
         with self._awake:
             if self._sleeps_until_ms is None or self._unheard_ms or self._is_called:
                 return
@@ -246,23 +239,22 @@ class PartitionedRuntime:
         return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
-        """Run the transaction on the group: see :meth:`_EventLoop.call`."""
         return self._event_loop_of(group_id).call(group_id, transaction, access)
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
-        """Run a transaction that only reads on each group that is served now, MOST_AT_ONCE of an event loop in one
-        call. The answers by group; a group that does not answer is left out."""
+        """Run a transaction that only reads on each group that is served now, in calls of up to MOST_AT_ONCE groups.
+        Returns the answers by group, without groups that do not answer."""
         found = (event_loop.call_each(transaction_of) for event_loop in self._all())
         return {group_id: answer for of_loop in found for group_id, answer in of_loop.items()}
 
     def rested_groups(self) -> dict[str, GroupMeasures]:
-        """The measures of groups that this process unloaded at rest and still owns: they are as they were then. Empty
-        where another process could take a group unnoticed."""
+        """The measures of groups that this process unloaded at rest and still owns, as they were then. Empty if another
+        process could take a group unnoticed."""
         return {group_id: each for loop in self._all() for group_id, each in loop.rested_groups().items()}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
-        """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
-        groups that are loaded, and not of those that could not be loaded so far."""
+        """Whether no group holds anything, waits for anything, or has a member. ``loaded``: look at the loaded groups
+        alone, and ignore groups that could not be loaded so far."""
         return all(event_loop.may_rest(loaded=loaded) for event_loop in self._all())
 
     def has_dead_letters_due(self, group_id: str) -> bool:
@@ -271,7 +263,7 @@ class PartitionedRuntime:
         return event_loop is not None and event_loop.has_dead_letters_due(group_id)
 
     def tenure(self, group_id: str) -> str:
-        """The tenure of this process as the owner of the group; empty if it does not serve it."""
+        """The tenure of this process as the owner of the group; empty if this process does not serve the group."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return "" if event_loop is None else event_loop.runtime.store.tenure(group_id)
 
@@ -285,7 +277,7 @@ class PartitionedRuntime:
         return frozenset().union(*(event_loop.runtime.held for event_loop in self._all()))
 
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:
-        """Apply that for this many milliseconds members of these groups could not be heard."""
+        """Record that for this many milliseconds no member of these groups could be heard."""
         for number in {self._partition_of(group_id) for group_id in group_ids}:
             if (event_loop := self._event_loops.get(number)) is not None:
                 event_loop.add_unheard(ms)
@@ -296,12 +288,13 @@ class PartitionedRuntime:
             event_loop.hand_over(group_id, tenure)
 
     def stuck_s(self, group_id: str) -> float:
-        """As ``stuck_s`` of the group's event loop."""
+        """For how many seconds the present round of the group's event loop has lasted: see
+        :attr:`_EventLoop.stuck_s`."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return 0.0 if event_loop is None else event_loop.stuck_s
 
     def begin_anew(self, partition_of: Callable[[str], int]) -> None:
-        """Start again with the partitions of ``partition_of``, on other stores; the loops before are closed."""
+        """Close all event loops, and start again on other stores, with the partitions of ``partition_of``."""
         with self._making:
             ended, self._event_loops, self._partition_of = self._event_loops, {}, partition_of
         for event_loop in ended.values():

@@ -14,8 +14,8 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 
 
 class GroupLimits:
-    """The limits. ``count_groups`` returns the number of groups; it is called in the event loop's thread, and only for
-    a group that would be new."""
+    """The limits. ``count_groups`` returns the number of groups. The event loop's thread calls it, for a new group
+    only."""
 
     def __init__(self, config: ServerConfig, count_groups: Callable[[], int] = lambda: 0) -> None:
         self._max_members = config.group_share_max_size
@@ -24,7 +24,7 @@ class GroupLimits:
         self._bounds = config.group_bounds
 
     def check_configs(self, request: Request[Any]) -> None:
-        """Check the configs that the request sets. A session that comes back sets none.
+        """Check the configs that the request sets. A rejoin sets none.
 
         Raises:
             ConfigOutOfBounds, ConfigTypeMismatch: a value is not accepted.

@@ -19,11 +19,11 @@ class News:
         return f"<News {self.count}>"
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Calls the listener with the groups of each change from now on; it must not block."""
+        """Call the listener with the groups of each change from now on. The listener must not block."""
         self._listeners.append(listener)
 
     def notify(self, groups: Collection[str] = ()) -> None:
-        """Calls the listeners, and wakes all that wait. ``groups``: those that changed, or were loaded."""
+        """Call the listeners, and wake all waiting requests. ``groups``: those that changed, or were loaded."""
         for listener in self._listeners:
             listener(groups)
         with self._told:
@@ -31,6 +31,6 @@ class News:
             self._told.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> bool:
-        """Wait until ``count`` is another than ``seen``; False: it is not within that time."""
+        """Wait until ``count`` differs from ``seen``. Returns False if it does not within that time."""
         with self._told:
             return self._told.wait_for(lambda: self.count != seen, timeout_s)

@@ -65,17 +65,17 @@ MAX_ROUND = 1_000  # outcomes: they all wait for one append
 RELOAD_AFTER_MS = 1_000  # at least, until a group whose append or load failed is loaded again by itself
 RELOAD_AT_MOST_MS = 60_000  # until then: a store that works again is noticed within a minute
 RELOAD_PER_TRY = 5
-"""After a failed load the group is not loaded again for this many times the load's duration, so that groups which fail
-slowly do not starve the others."""
+"""After a failed load the group is not loaded again for this many times the load's duration, so that other groups are
+served meanwhile."""
 TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
-"""No group is claimed for this many milliseconds after a stall: a join that waited during the stall may come from a
-client that found another coordinator long ago. A client that still waits asks again."""
+"""No group is claimed for this many milliseconds after a stall. A join that waited during the stall may be from a
+client that has found another coordinator since; a client that still waits asks again."""
 PAUSED = "this process was paused and accepts no groups yet; retry in two seconds"
 SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
 NEVER_ASKED_MS = -REST_AFTER_MS
-"""As if the last request for the group was long enough ago for it to be unloaded at once."""
+"""The time of the last request for a group that may be unloaded at once."""
 MOST_NAMED = 20  # ranges that a log line of removed records names
 COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
 _ENDS: dict[type, str] = {LeaveGroup: "it left", ReleaseMember: "released by an administrator"}
@@ -103,7 +103,7 @@ class Measures(Protocol):
         """Counts a group that this process took from another one."""
 
     def passed_on(self, result: str) -> None:
-        """Counts a request that was passed on to another host."""
+        """Counts a request that was passed on to another host, as ``answered`` or ``failed``."""
 
     def asked_by_other_host(self, request: str) -> None:
         """Counts a request of another host."""
@@ -160,8 +160,8 @@ class CoordinatorRuntime:
     # --- the two ways in
 
     def submit(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> Future[T]:
-        """Run the transaction in the next round; the future has its answer, or its ShareGroupError, once that round is
-        durable. The calling thread's ORIGIN bounds it."""
+        """Run the transaction in the next round. Once that round is durable, the future has the answer or the
+        ShareGroupError. The calling thread's ORIGIN bounds it."""
         answer: Future[T] = Future()
         waits = Submission(
             group_id=group_id, transaction=transaction, answer=answer, access=access, origin=ORIGIN.get()
@@ -171,8 +171,8 @@ class CoordinatorRuntime:
 
     def step(self, now_ms: int, stalled_ms: int = 0, unread_ms: int = 0) -> int:
         """Run one round: the waiting requests, then the deadlines that are due. Returns the number of requests
-        answered. ``stalled_ms``: how long before now no request could be received, which counts against no member;
-        ``unread_ms``: how long those of other hosts were not read, likewise."""
+        answered. ``stalled_ms``: for how long before now no request could be received; ``unread_ms``: for how long
+        other hosts' requests were not read. Neither counts against a member."""
         round_ = Round(now_ms=now_ms)
         try:
             self._extend_deadlines(round_, stalled_ms, unread_ms)
@@ -201,7 +201,7 @@ class CoordinatorRuntime:
         return bool(self._waiting or self.handed_over)
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which ``step`` has work without a request; None: never."""
+        """The time at which ``step`` has work even without a request; None: never."""
         self._look_at_moved()
         deadlines = list(self._reload_ms.values())
         deadlines += [0] if self._under_way else []
@@ -217,16 +217,15 @@ class CoordinatorRuntime:
 
     @property
     def held(self) -> frozenset[str]:
-        """The groups that it holds. Any thread may ask."""
+        """The groups for which :meth:`holds` is true. Any thread may ask."""
         return frozenset({*self.groups, *self._reload_ms, self._loads} - {""})
 
     def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
-        """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
+        """As :meth:`PartitionedRuntime.may_rest`, for the groups of this store."""
         waits = self._waiting or (self._reload_ms and not loaded)
         return not waits and all(group.may_rest(now_ms) for group in self.groups.values())
 
     def has_dead_letters_due(self, group_id: str) -> bool:
-        """Whether records of the group, if it is served here, wait for their dead letters."""
         group = self.groups.get(group_id)
         return group is not None and any(p.archiving_count for p in list(group.partitions.values()))
 
@@ -240,8 +239,8 @@ class CoordinatorRuntime:
         self._expire(round_)
 
     def _must_wait(self, round_: Round, submission: Submission) -> bool:
-        """Whether the request would load a group that this round has deleted: the store has the deletion only after the
-        round, and would give the deleted group back."""
+        """Whether the request would load a group that this round has deleted. The store has the deletion only after the
+        round, and would return the deleted group."""
         group = self.groups.get(submission.group_id)
         claims = submission.access is Access.CLAIM and submission.group_id in round_.records
         return claims and group is not None and not group.exists
@@ -268,7 +267,7 @@ class CoordinatorRuntime:
                 self._by_itself(round_, self.groups[group_id], Expire())
 
     def _look_at_moved(self) -> None:
-        """Find the times anew of the groups that may have changed: no others can have other times."""
+        """Update the due times of the groups that may have changed."""
         for group_id in self._moved:
             group, log = self.groups.get(group_id), self._logs.get(group_id)
             self._ends.set(group_id, None if group is None else group.next_deadline_ms())
@@ -276,7 +275,6 @@ class CoordinatorRuntime:
         self._moved.clear()
 
     def _by_itself(self, round_: Round, group: ShareGroup, command: Request[Any]) -> None:
-        """Run a command that no request asked for."""
         answer: Future[Any] = Future()
         self._run(round_, Submission(group_id=group.group_id, transaction=one(command), answer=answer))
         round_.touched.add(group.group_id)
@@ -413,7 +411,7 @@ class CoordinatorRuntime:
                 self._forget(group_id)  # a request looked for it, and it does not exist
 
     def _report(self, round_: Round, failed: Mapping[str, Exception]) -> None:
-        """Log which sessions ended, and what was given up, or removed by Kafka; count what became durable."""
+        """Log which sessions ended, and which records were given up, or removed by Kafka. Count what became durable."""
         for group_id, ranges in round_.removed:
             if group_id not in failed:
                 named = ", ".join(map(str, left_out.in_reply(ranges[:MOST_NAMED])))
@@ -480,8 +478,8 @@ class CoordinatorRuntime:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """A context in which a group's state is read. However long it takes, it goes on: a store that gives no record
-        in time raises. ``read_s`` is the end of the last one."""
+        """A context in which a group's state is read. A read may take any time, since a store that gives no record in
+        time raises. ``read_s`` is the end of the last read."""
         self.is_reading = True
         try:
             yield
@@ -506,8 +504,8 @@ class CoordinatorRuntime:
         return group, count
 
     def _drop(self, group_id: str, now_ms: int, expired: Iterable[int] = ()) -> None:
-        """Forget the group's memory, which the log may not have, but for what only this process knows: when its members
-        were last heard. The group is loaded again. ``expired`` as in :meth:`ShareGroup.heard`."""
+        """Forget the group's memory, which may differ from the log, and load the group again. Only when its members
+        were last heard is kept: no log has that. ``expired`` as in :meth:`ShareGroup.heard`."""
         self._reload_ms.setdefault(group_id, now_ms)  # first: other hosts take a group that is not held
         if (group := self.groups.get(group_id)) is not None:
             self._heard[group_id] = group.heard(now_ms, expired)
@@ -524,7 +522,7 @@ class CoordinatorRuntime:
             _log.exception("the store did not release group %s", group_id)
 
     def _hand_over(self) -> None:
-        """Give up the groups that other hosts take. What was decided about them is durable, or they were dropped."""
+        """Give up the groups that other hosts take. Their decisions are durable, or the groups were dropped."""
         while self.handed_over:
             group_id, tenure = self.handed_over.popitem()
             if tenure and self.store.tenure(group_id) == tenure:
@@ -533,7 +531,7 @@ class CoordinatorRuntime:
                 self._forget(group_id)
 
     def _load_again(self, round_: Round) -> None:
-        """Load dropped groups again without a request, since their deadlines go on."""
+        """Load dropped groups again without a request, since their deadlines continue."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
             begun_ms = self._now(round_.now_ms)
             try:
@@ -552,8 +550,8 @@ class CoordinatorRuntime:
     # --- upkeep
 
     def _keep_up(self, round_: Round) -> None:
-        """Snapshot logs that are long or had no append for long, and unload groups at rest. Of a snapshot that is under
-        way a step is written."""
+        """Snapshot logs that are long or had no append for long, and unload groups at rest. Write a step of each
+        snapshot under way."""
         now_ms, holding_back = round_.now_ms, self.store.holding_back
         self._look_at_moved()
         looked_at = {submission.group_id for submission, _, _ in round_.outcomes} | round_.touched
@@ -609,8 +607,8 @@ class CoordinatorRuntime:
             self._under_way.pop(group_id, None)
 
     def _put_off(self, group_id: str) -> None:
-        """Double the pause before the group's next snapshot. The log only grows meanwhile; without the pause a group
-        that is loaded again after each failed snapshot would never be served."""
+        """Double the pause before the group's next snapshot. Meanwhile the log grows. Without the pause, a group that
+        is loaded again after each failed snapshot would never be served."""
         before = self._snapshot_again.get(group_id, Pause())
         pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
         self._snapshot_again[group_id] = Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)

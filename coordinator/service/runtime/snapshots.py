@@ -21,9 +21,9 @@ SNAPSHOT_AGAIN_MS = 60_000
 RUNS_A_STEP = 5_000
 """One step writes this many runs: some milliseconds, and a transaction."""
 RUNS_AN_UPDATE = 20
-"""A snapshot waits for an append per this many runs of the group: a group with a million runs gets one after 50,000
-appends at the earliest (or SNAPSHOT_AFTER_BYTES), else it would do little else. A load reads the appends about as
-fast."""
+"""A snapshot waits for one append per this many runs of the group (or for SNAPSHOT_AFTER_BYTES). A group with a million
+runs has one after 50,000 appends at the earliest: more would leave time for little else. A load reads the appends about
+as fast."""
 SNAPSHOT_AFTER_BYTES = 32 << 20
 """A log is snapshotted after this many bytes of appends: an append with staged outcomes can be a megabyte."""
 REST_AFTER_MS = 300_000
@@ -32,8 +32,9 @@ REST_AFTER_MS = 300_000
 
 @dataclass(kw_only=True, slots=True)
 class Log:
-    """The state of a served group's log: appends since its last snapshot and their bytes; when it was snapshotted, and
-    the group asked for; and when the group was found not to be at rest."""
+    """The state of a served group's log. ``updates`` and ``size_bytes``: the appends since its last snapshot.
+    ``snapshot_ms`` and ``asked_ms``: the times of the last snapshot and request. ``busy_ms``: when the group was last
+    found not to be at rest."""
 
     updates: int
     snapshot_ms: int
@@ -42,14 +43,12 @@ class Log:
     busy_ms: int = 0
 
     def upkeep_ms(self, cold_after_ms: int) -> int:
-        """The time at which the log is due for a snapshot, or the group for unloading. A snapshot puts off no
-        unloading."""
+        """The time at which a snapshot, or the unloading of the group, is due. A snapshot delays no unloading."""
         if self.updates:
             return self.snapshot_ms + cold_after_ms
         return max(self.asked_ms + REST_AFTER_MS, self.busy_ms + cold_after_ms)
 
     def is_long(self, group: ShareGroup, snapshot_after: int) -> bool:
-        """Whether the log of the group is long: by its bytes, or by its appends beside the runs of the group."""
         if self.size_bytes >= SNAPSHOT_AFTER_BYTES:
             return True
         return self.updates >= snapshot_after and self.updates >= runs_of(group) // RUNS_AN_UPDATE
@@ -71,7 +70,7 @@ class SnapshotInSteps:
         self._steps = store.snapshot_in_steps(group, records, self._tail, now_ms)
 
     def appended(self, records: Sequence[bytes]) -> None:
-        """Apply what was appended to the group since the snapshot was begun; the caller must skip nothing."""
+        """Add what was appended to the group since the snapshot was begun. Omit nothing."""
         self._tail += records
 
     def write_step(self) -> bool:

@@ -30,7 +30,7 @@ raised inside it), and returns the answer. All of it happens in one round."""
 
 
 class Access(Enum):
-    """Says what a transaction may do to a group that this process does not serve yet. A group that it serves is used as
+    """What a transaction may do to a group that this process does not serve yet. A group that is served here is used as
     it is; a peek does not keep the group loaded."""
 
     SERVE = auto()
@@ -79,9 +79,9 @@ def one(command: Request[Reply]) -> Transaction[Reply]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromAnotherHost:
-    """The bounds of a request that came from another host: it is for the group's owner with this tenure, and is carried
-    out up to ``not_after_ms`` on the clock of the event loops. Its asker has given it up after that, and may have sent
-    another one."""
+    """The bounds of a request that came from another host. Only the group's owner with this tenure carries it out, and
+    only up to ``not_after_ms`` on the clock of the event loops: after that, its asker has given up, and may have sent
+    another request."""
 
     tenure: str
     not_after_ms: int
@@ -101,7 +101,7 @@ class FromAnotherHost:
 
 
 ORIGIN: ContextVar[FromAnotherHost | None] = ContextVar("origin", default=None)
-"""Where the request that a thread handles came from; None: from this host."""
+"""The origin of the request that the thread handles; None: this host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,8 +118,8 @@ class Submission:
 @dataclass(kw_only=True, slots=True)
 class Round:
     """The decisions of one round so far. ``broken``: why nothing of it may be appended. ``away``: the error of brokers
-    that did not answer when this round asked them for a group. ``ended``: the sessions, and how each ended.
-    ``expired``: by group, the plans with locks that ended by time."""
+    that did not answer a question of this round. ``ended``: the sessions that ended, and how. ``expired``: by group,
+    the plans whose locks timed out."""
 
     now_ms: int
     begun_ms: int = field(init=False)
@@ -139,8 +139,8 @@ class Round:
 
     @contextlib.contextmanager
     def asking_brokers(self) -> Iterator[None]:
-        """A context manager for a question to the store's brokers. A round waits for brokers that are away once, not
-        for each of its requests.
+        """A context for a question to the store's brokers. A round waits for unreachable brokers once, not for each
+        request.
 
         Raises:
             BrokerNotReachable: the brokers do not answer, or did not in this round before.
@@ -155,9 +155,9 @@ class Round:
 
 
 def error_of(submission: Submission, reason: Exception) -> ShareGroupError:
-    """The error of a request whose round did not become durable. Where another owner has the group now, a request that
-    claims asks again, and then takes the group; one that peeks asks again, and then reads the log; every other one gets
-    the store's own error. The field ``outcome_unknown`` says that the request may have been carried out."""
+    """The error of a request whose round did not become durable. If another owner has the group now, a client of a
+    claim or a peek asks again; other requests get the store's own error. ``outcome_unknown``: the request may have been
+    carried out."""
     if isinstance(reason, StoreFenced) and submission.access in (Access.SERVE, Access.UPKEEP):
         return reason.error
     text = f"its state could not be written: {reason}"

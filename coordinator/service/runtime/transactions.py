@@ -57,12 +57,10 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinView:
-    """The part of a group's state that a join needs before it asks the brokers.
-
-    ``fetch_from``: the first offset that was never acquired, by (topic id, partition). ``gone``: ids of topics that the
-    group knows to be deleted. ``config`` as the join would set it; ``known``, the topics and subscriptions before it;
-    ``reads_dead_letters``: whether another member reads the dead letter topic of that config now.
-    """
+    """The part of a group's state that a join needs before it asks the brokers. ``fetch_from``: the first offset that
+    was never acquired, by (topic id, partition). ``gone``: ids of topics that the group knows to be deleted.
+    ``config``: as the join would set it. ``known``: the topics and subscriptions before the join.
+    ``reads_dead_letters``: whether another member reads that config's dead letter topic now."""
 
     exists: bool
     topic_ids: bool
@@ -207,15 +205,14 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
 
 
 def _altered(group: ShareGroup, plan_id: str) -> dict[str, Any]:
-    """The fields of a PlanReply about start offsets that were altered since the plan was acquired."""
     acquired = group.plan_id(plan_id)
     total, altered = (0, ()) if acquired is None else altered_since(group, acquired)
     return {"altered_total": total, "altered": altered}
 
 
 def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
-    """The partitions that the brokers answered for, without those of a topic that the group has seen deleted since the
-    view was taken, and without those of a topic id that may not be registered."""
+    """The partitions that the brokers answered for. Leaves out topics that the group knows to be deleted, and topic ids
+    that may not be registered."""
     past = past_ids(group)
     return [
         p
@@ -225,15 +222,15 @@ def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
 
 
 def _may_be_registered(group: ShareGroup, p: TopicIdPartition) -> bool:
-    """Whether this topic id is the group's for that name, or may become it. A new id takes the place of another only
-    once that topic is known to be deleted: the brokers' answer may be older than the registration of the other id, and
-    a topic that was replaced is never read again."""
+    """Whether the group has this topic id for the name, or may take it. A new id replaces another one only once that
+    topic is known to be deleted: the brokers' answer may be older than the registration of the other id, and a replaced
+    topic is never read again."""
     current = group.topics.get(p.topic, p.topic_id)
     return current == p.topic_id or current in group.gone
 
 
 def _unreported_topics(group: ShareGroup, member: Member) -> tuple[str, ...]:
-    """The subscribed topics of which the group has losses that are not reported yet."""
+    """The subscribed topics with losses that the group has not reported yet."""
     names = {lost.topic for lost in group.unreported_losses if lost.topic}
     subscription = Subscription.of(member)
     return tuple(sorted(name for name in names if subscription.has(name)))
@@ -300,8 +297,8 @@ def start_plan(
 
 
 def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> TransactionSteps[int]:
-    """Give partitions without a start offset theirs, before their first acquire. Returns how many there were. Those of
-    a topic that was made anew follow when its predecessor is known to be deleted."""
+    """Give partitions their start offset before their first acquisition. Returns how many there were. If a topic was
+    created again, its partitions follow once its predecessor is known to be deleted."""
     new = [
         p
         for p in starts
@@ -339,8 +336,8 @@ def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> Transac
 def bounds(
     partitions: list[TopicIdPartition], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
 ) -> tuple[PartitionBounds, ...]:
-    """The bounds of the logs, cut at ``until`` where that is given; partitions that ``until`` does not name are left
-    out."""
+    """The bounds of the logs. ``until`` limits the ends, and leaves out partitions that it does not name; None: no
+    limit."""
     found = []
     for p in partitions:
         cap = None if until is None else until.get(p.topic, {}).get(str(p.partition), -1)
@@ -401,15 +398,15 @@ def shown_partitions(
 def bounds_of_ends(
     partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
 ) -> tuple[PartitionBounds, ...]:
-    """The bounds that a look takes: the ends of the logs alone."""
+    """The bounds that a look needs: the ends of the logs alone."""
     return bounds(partitions, Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends), None)
 
 
 def to_acquire_from(
     view: GroupView, subscribed: list[TopicIdPartition], without: Collection[tuple[str, int]] = ()
 ) -> list[TopicIdPartition]:
-    """The partitions that are assigned to the member, and those that the group does not have yet, but for those that it
-    leaves out (topic id, partition)."""
+    """The partitions that are assigned to the member, and those that the group does not have yet. ``without``:
+    partitions (topic id, partition) that the member leaves out."""
     wanted_now = [p for p in subscribed if (p.topic_id, p.partition) not in without] if without else subscribed
     if view.assigned is None:
         return wanted_now
@@ -426,7 +423,7 @@ def to_acquire_from(
 def left_by_others(
     view: GroupView, subscribed: Collection[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
 ) -> list[TopicIdPartition]:
-    """The partitions assigned to others alone that have records which were never acquired, by the ends as far as they
+    """The partitions that are assigned to others alone and have records that were never acquired, as far as the ends
     are known."""
     return [
         p
@@ -439,8 +436,8 @@ def left_by_others(
 
 
 def backlog(view: GroupView, facts: Facts) -> int:
-    """The number of records that were never acquired, as far as the ends are known. Only those of current topics count:
-    those of a deleted topic, or of one that takes its place later, can't be acquired."""
+    """The number of records that were never acquired, as far as the ends are known. Only current topics count: records
+    of a deleted topic, or of its future successor, can't be acquired."""
     current = {topic: topic_id for topic_id, topic in view.topics.items() if topic_id not in view.past}
     return sum(
         max(

@@ -29,8 +29,8 @@ Peer: TypeAlias = tuple[str, int]
 
 
 class UnauthenticatedConnections:
-    """Limits the connections to ``port`` until it is closed. ``greeted``: the peers, as gRPC writes them, that have
-    shown the token; the server adds them, and those that are gone are removed here."""
+    """Limits the connections to ``port`` until it is closed. ``greeted``: the peers that have shown the token, as gRPC
+    writes them. The server adds peers; this class removes those that are gone."""
 
     def __init__(
         self,
@@ -77,7 +77,6 @@ class UnauthenticatedConnections:
             self._once.warn("crowd", f"{len(there)} connections, all with the token: more than max.connections")
 
     def close(self) -> None:
-        """End the thread and release its descriptors."""
         self._closed.set()
         self._thread.join()
         for descriptor in (self._duplicate, self._spare):
@@ -91,13 +90,12 @@ class UnauthenticatedConnections:
                 self.look()
 
     def _forgive(self, now: float) -> None:
-        """Extend every connection's time by as long as this process stood still, when no token could be shown."""
+        """Extend every connection's time by as long as this process was paused: no token could be shown then."""
         late_s, self._looked = now - self._looked - self._look_s, now
         if late_s > self._look_s:
             self._first_seen = {peer: seen + late_s for peer, seen in self._first_seen.items()}
 
     def _connections(self) -> dict[Peer, int]:
-        """The descriptors of connections to the port, by peer."""
         os.close(self._spare)
         try:
             names = os.listdir(DESCRIPTORS)

@@ -111,7 +111,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     @property
     def address(self) -> str:
-        """``host:port`` by which clients reach it."""
+        """The ``host:port`` that clients use."""
         return self._listener.advertised or show_address(self._listener.host, self.port)
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:

@@ -29,7 +29,7 @@ class TlsRequired(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """``port`` 0: any free one. ``certificate`` and ``key`` are PEM, empty for no TLS. ``advertised`` is the
+    """A listener. ``port`` 0: any free one. ``certificate`` and ``key`` are PEM, empty for no TLS. ``advertised``: the
     ``host:port`` that clients use, empty for the listener's own."""
 
     host: str = LOOPBACK
@@ -40,7 +40,6 @@ class Listener:
 
     @property
     def location(self) -> str:
-        """The address as a Flight URI."""
         return f"grpc{'+tls' if self.certificate else ''}://{show_address(self.host, self.port)}"
 
 

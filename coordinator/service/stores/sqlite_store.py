@@ -99,7 +99,8 @@ class SqliteStore(SoleOwner):
         return Path(f"{self.path}.owner")
 
     def _check_place(self) -> None:
-        """Checks that the file and its lock can be made there. Else the lock would seem to be another process's.
+        """Check that the file and its lock can be made there. Otherwise an error would look as if another process had
+        the lock.
 
         Raises:
             UnusableFile: the file system refuses, or the path is a folder.
@@ -265,7 +266,6 @@ class SqliteStore(SoleOwner):
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> ShareGroupError:
-    """The named error for a file that SQLite can't open."""
     return disk_full(path, error) or StateStoreUnreadable(path=path, reason=error)
 
 
@@ -308,7 +308,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:
-    """Whether the file is empty: its owner is just making it."""
+    """Whether the file is empty: its owner is about to fill it."""
     looks = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     return not any(connection.execute(look).fetchone()[0] for look in looks)
 
@@ -347,11 +347,9 @@ class SqliteReader(SoleOwner):
     load = peek
 
     def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
-        """Refuses: nothing is written here."""
         raise StoreRefused(f"{self.path} is only read here")
 
     def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
-        """Refuses: nothing is written here."""
         raise StoreRefused(f"{self.path} is only read here")
 
     def close(self) -> None:

@@ -91,24 +91,25 @@ class Store(Protocol):
         """
 
     def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
-        """Yields the records as ``load`` does, and leaves the group to its owner. None: only its owner can read it."""
+        """Yields the records as ``load`` does, and leaves the group to its owner. None: only the owner can read the
+        group."""
 
     def claim(self, group_id: str) -> None:
-        """Records that a new member wants the group here: the next load may take the group from its owner."""
+        """Records that a new member wants the group here: the next load may take it from its owner."""
 
     def tenure(self, group_id: str) -> str:
-        """The id of the load by which this process took the group; empty if it does not serve it, or if no other
-        process asks. Any thread may call it."""
+        """The id of the load by which this process took the group; empty if this process does not serve it, or other
+        processes can't ask. Any thread may call it."""
 
     def kept(self, group_id: str) -> bool:
-        """Whether no other process has owned the group between the last two loads by this process."""
+        """Whether this process alone has owned the group between its last two loads."""
 
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""
 
     def give_up(self, group_id: str) -> None:
-        """Writes that any process may take the group at once, and closes it. Where the write fails, the next owner
-        waits until this one has said that it does not serve the group."""
+        """Writes that any process may take the group at once, and closes it. If the write fails, the next owner has to
+        ask this process first."""
 
     def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
         """Appends records of several groups, by group id. They are durable when this returns: for each group all of
@@ -167,7 +168,6 @@ class SoleOwner:
         """Does nothing: the store's owner owns every group."""
 
     def tenure(self, group_id: str) -> str:
-        """Returns an empty text: no other process asks for a group."""
         return ""
 
     def kept(self, group_id: str) -> bool:
@@ -185,7 +185,7 @@ class SoleOwner:
     def snapshot_in_steps(
         self: Replaces, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
-        """Makes some records in each step, and writes all of them in the last one."""
+        """Collects some records in each step, and writes all of them in the last step."""
         made: list[bytes] = []
         for each in data:
             made += each

@@ -90,8 +90,9 @@ class GroupWriter:
         return f"<GroupWriter {self.transactional_id}>"
 
     def connect(self) -> None:
-        """Waits for a connection to a broker that librdkafka knows by its id: it gives up that to a bootstrap address
-        once it knows the brokers. init_transactions, if it finds none, tries again half a second later (facts, C10)."""
+        """Wait for a connection to a broker that librdkafka knows by its id: it closes connections to bootstrap
+        addresses once it knows the brokers. Without a connection, init_transactions tries again half a second later
+        (facts, C10)."""
         with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
             for _ in range(MOST_ADDRESSES):
                 if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
@@ -100,7 +101,7 @@ class GroupWriter:
         self._raise_if_refused()
 
     def fence(self) -> None:
-        """Fences every older producer of the group: none of them can write any more, and their open transactions end.
+        """Fence every older producer of the group: none of them can write any more, and their open transactions end.
 
         Raises:
             StoreRefused: Kafka did not confirm it.
@@ -120,8 +121,8 @@ class GroupWriter:
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 
     def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
-        """Writes the records in one transaction. Returns the offset of the first one. ``end`` is the length that the
-        partition had before.
+        """Write the records in one transaction. Returns the offset of the first record. ``end``: the partition's length
+        before.
 
         Raises:
             StoreRefused: nothing was written.
@@ -141,8 +142,9 @@ class GroupWriter:
         return self._first_offset
 
     def abort(self, records: Sequence[KeyValue]) -> None:
-        """Writes the records in a transaction and aborts it, and with it the log's part of an open one of the group.
-        Its header names one record more than it has: if its marker is lost as well, it never counts.
+        """Write the records in a transaction and abort it, and with it what the log has of the group's open
+        transaction. Its header names one record more than it has: should its marker be lost, too, it never counts as
+        whole.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
@@ -154,7 +156,7 @@ class GroupWriter:
             self._raise_outcome(raised.args[0])
 
     def close(self) -> None:
-        """Closes the producer, in a thread of its own, since librdkafka may take seconds for it."""
+        """Close the producer in a thread of its own: librdkafka may take seconds."""
         producer, name = self._producer, self.transactional_id
         with contextlib.suppress(RuntimeError):  # no thread can be started: garbage collection closes the producer
             threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
@@ -162,7 +164,7 @@ class GroupWriter:
     # --- inside
 
     def _deliver(self, records: Sequence[KeyValue], deadline_s: float, *, count: int) -> None:
-        """Begins a transaction of ``count`` records, and returns when the brokers have these."""
+        """Begin a transaction of ``count`` records, and return once the brokers have the records."""
         self._first_offset = NO_OFFSET
         with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
             self._producer.poll(0)

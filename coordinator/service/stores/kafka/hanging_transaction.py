@@ -55,21 +55,20 @@ class OpenTransaction:
         return f"<OpenTransaction {self._topic.name}-{self._partition} since {self._offset}>"
 
     def blocked(self, read: ReadBlocked) -> None:
-        """Record that a read was blocked."""
         if self._offset != read.offset:
             self._since_s = now_s() - read.open_s
         self._offset, self._end = read.offset, read.end
 
     def offset(self) -> int | None:
-        """The first offset of the transaction, or of the next one that is open before the end of the blocked read, and
-        so for as long; None: none is open any more."""
+        """The first offset of the transaction, or of the next one that is open before the end of the blocked read. A
+        later transaction counts as open for as long as the first. None: no transaction is open."""
         if self._offset is not None:
             stable = _last_stable(self._topic, self._partition)
             self._offset = stable if stable < min(self._end, self._topic.offset(self._partition, LATEST)) else None
         return self._offset
 
     def end_if_hanging(self) -> None:
-        """Ends it, and those after it, if Kafka itself would have ended them by now. Where that fails, it is tried
+        """End the transaction, and those after it, if Kafka itself would have ended them by now. If that fails, try
         again after as long."""
         while (offset := self.offset()) is not None and now_s() - self._since_s > self._patience_s:
             if not end_transaction(self._topic, self._partition, offset):
@@ -81,13 +80,13 @@ class OpenTransaction:
         return timeout_s + LOOKS_EVERY_S + self._spread * SPREAD_S
 
     def is_of(self, group_id: str) -> bool:
-        """Whether a producer of this group wrote it: the group's load ends it."""
+        """Whether a producer of this group wrote it. If so, the group's load ends it."""
         return self._offset is not None and writer_of(self._topic, self._partition, self._offset) == group_id
 
 
 def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
-    """Ends the transaction open since ``offset`` if the producer of a group wrote it, and nothing else. Returns whether
-    it has ended. The group's owner stays the same: where it still runs, it loads the group again."""
+    """End the transaction that is open since ``offset``, if a group's producer wrote it. Returns whether it has ended.
+    The group keeps its owner, which loads the group again if it still runs."""
     group_id = writer_of(topic, partition, offset)
     if group_id is None:
         return False
@@ -121,9 +120,9 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
 
 
 def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
-    """Aborts the transactions that ``gone`` left open, the owner from which this process takes one of its groups: else
-    the groups of the partition wait until Kafka ends them. Its other groups keep it as their owner: where it still
-    runs, it loads them again. A hanging transaction stays: it may have been answered.
+    """Abort the transactions that ``gone`` left open, the owner from which this process takes a group. Otherwise the
+    groups of the partition wait until Kafka ends them. ``gone`` still owns its other groups, and loads them again if it
+    still runs. A hanging transaction stays: its commit may have been answered.
 
     Raises:
         StoreRefused: Kafka did not confirm it.
@@ -143,7 +142,7 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
-    """The group whose producer wrote the record at the offset; None if another program did."""
+    """The group whose producer wrote the record at the offset; None if another program wrote it."""
     with LogReader(topic, partition, start=offset, committed=False) as reader:
         for messages in reader.read_to(min(offset + 1, reader.end())):
             for message in messages:
@@ -158,7 +157,7 @@ def _last_stable(topic: StateTopic, partition: int) -> int:
 
 
 def _has_moved(topic: StateTopic, partition: int, offset: int) -> bool:
-    """Whether the last stable offset is no longer ``offset``, within MARKER_S: Kafka answers the end of a transaction
+    """Whether the last stable offset moves on from ``offset`` within MARKER_S: Kafka answers the end of a transaction
     before it writes the marker."""
     look = retry_until(MARKER_S, wait_fixed(0.05), retry_if_result(lambda has_moved: not has_moved))
     return bool(look(lambda: _last_stable(topic, partition) != offset))

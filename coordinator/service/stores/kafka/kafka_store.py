@@ -53,10 +53,10 @@ from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 from coordinator.state_log.transaction_size import LastTransaction
 
 MEMORY_ANSWER_S = 5.0
-"""An answer from memory needs an append in the last this many seconds. Kafka takes longer to give a partition to
+"""An answer from memory needs an append within the last seconds, this many: Kafka takes longer to give a partition to
 another process."""
 NEW_OWNER_S = 1.0
-"""A new owner has this many seconds, after it fenced this process, to write its owner record."""
+"""After it has fenced this process, a new owner has this many seconds to write its owner record."""
 PARALLEL_APPENDS = 8
 """The transactions of up to this many groups run at the same time; each group has a producer of its own."""
 FOREIGN = "that belong to no share group, at offsets {first} to {last}: another program writes to the state topic"
@@ -77,7 +77,7 @@ _log = logging.getLogger(__name__)
 
 
 CALM = 10
-"""A snapshot that an owner writes after this many times its patience has the least patience again."""
+"""A snapshot that an owner writes after this many times its patience resets the patience to the least."""
 
 
 class _OpenGroup:
@@ -96,7 +96,7 @@ class _OpenGroup:
         self._loaded_s = now_s()
 
     def calm_owner(self) -> Owner:
-        """The owner, with the least patience again if it has lasted for CALM times its patience."""
+        """The owner. If it has lasted for CALM times its patience, it has the least patience again."""
         if now_s() - self._loaded_s > CALM * self.owner.patience_s > CALM * PATIENCE_S:
             self.owner = msgspec.structs.replace(self.owner, patience_s=PATIENCE_S)
         return self.owner
@@ -158,25 +158,25 @@ class KafkaStore:
 
     @property
     def prunes(self) -> bool:
-        """Whether this process keeps the partition short: it has served a group there. A host that only passes requests
-        on leaves that to the owners."""
+        """Whether this process keeps the partition short, since it has served a group there. A host that only passes
+        requests on leaves that to the owners."""
         return bool(self._served_before)
 
     # --- called from other threads
 
     @property
     def holding_back(self) -> frozenset[str]:
-        """The groups that :meth:`hold_back` named last, without those that have had a new snapshot since."""
+        """The groups that :meth:`hold_back` named last, without those that have a new snapshot since."""
         groups, below = self._held_back
         return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
 
     def hold_back(self, groups: frozenset[str], below: int) -> None:
-        """Records that the snapshots of these groups lie below this offset, so that older records of other groups can't
-        be pruned."""
+        """Record that the snapshots of these groups lie below this offset, so that other groups' older records can't be
+        pruned."""
         self._held_back = groups, below
 
     def topic_is_gone(self, error: ShareGroupError) -> None:
-        """Stops serving: the topic is deleted, and every request from now on fails with ``error``."""
+        """Stop serving since the topic is deleted. Every request from now on fails with ``error``."""
         self._topic_error = error
 
     # --- taking a group
@@ -243,8 +243,6 @@ class KafkaStore:
         return self._peeked(self._new_log(group_id))
 
     def tenure(self, group_id: str) -> str:
-        """The tenure of this process as the owner of the group; empty if it does not serve it. Any thread may call
-        it."""
         open_ = self._open.get(group_id)
         return "" if open_ is None else open_.owner.tenure
 
@@ -257,8 +255,8 @@ class KafkaStore:
             open_.writer.close()
 
     def give_up(self, group_id: str, are_away: threading.Event | None = None) -> None:
-        """As in Store. ``are_away``: is set by brokers that give no answer, so that a process which gives all its
-        groups up waits for them once."""
+        """As in Store. ``are_away``: an event that unreachable brokers set, so that a process that gives up all its
+        groups waits for them once."""
         open_ = self._open.get(group_id)
         if open_ is not None and self._topic_error is None and not (are_away and are_away.is_set()):
             try:
@@ -349,7 +347,7 @@ class KafkaStore:
         open_.log.needed_offset = self._needed[group_id] = offset
 
     def passed_over(self, foreign: ForeignRecords, what: str = FOREIGN) -> None:
-        """Logs once that the partition holds records of no group. Any thread may call it."""
+        """Log once that the partition holds records of no group. Any thread may call it."""
         if foreign.last > self._foreign_to.get(what, -1):
             self._foreign_to[what] = foreign.last
             _log.warning(
@@ -360,8 +358,8 @@ class KafkaStore:
     # --- inside: reading
 
     def _peeked(self, log: GroupLog) -> Iterator[StoredRecord]:
-        """Yields the group's records, of a log that this process does not take. If another host's coordinator owns the
-        group, an open transaction is not waited for: the owner may be dead, and is asked first.
+        """Yield the group's records, of a log that this process does not take. If another host's coordinator owns the
+        group, no open transaction is waited for: the owner is asked first, and may be gone.
 
         Raises:
             OwnedElsewhere: another host's coordinator owns the group, and may live: it knows more.
@@ -390,7 +388,8 @@ class KafkaStore:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
     def _read(self, log: GroupLog, end: int | None = None) -> Generator[StoredRecord, None, int]:
-        """Yields the group's committed records, up to ``end``; None: the partition's. Returns where it has read to."""
+        """Yield the group's committed records up to ``end``; None: the partition's end. Returns the offset that was
+        reached."""
         start, is_empty = self._needed.get(log.group_id), True
         reading = self._read_from(log, start, end)
         while True:
@@ -435,8 +434,8 @@ class KafkaStore:
                         yield from (StoredRecord(message.offset(), part) for part in log.parts)
 
     def _refuse_while_open(self, group_id: str, *, may_end: bool = False) -> None:
-        """Fails at once while the transaction that blocked an earlier read is still open: waiting for it again would
-        stop the service of the other groups. ``may_end``: the group's load ends its own.
+        """Fail at once while the transaction that blocked an earlier read is still open: another wait would stop the
+        service of the other groups. ``may_end``: the caller is a load, which ends a transaction of its own group.
 
         Raises:
             StateTransactionOpen: the transaction is still open.
@@ -455,8 +454,8 @@ class KafkaStore:
         )
 
     def _inspect(self, group_id: str, seen: _Inspection | None = None, *, may_take: bool = False) -> _Inspection:
-        """Returns what :meth:`_inspected` does, of a group that this process may take. ``may_take``: a new member asks
-        for the group here.
+        """As :meth:`_inspected`, of a group that this process may take. ``may_take``: a new member asks for the group
+        here.
 
         Raises:
             GroupTakenOver, NotCoordinator: another coordinator owns the group.
@@ -468,9 +467,8 @@ class KafkaStore:
         return found
 
     def _inspected(self, group_id: str, seen: _Inspection | None = None) -> _Inspection:
-        """Reads in the group's log whether the group exists and who owns it. It reads uncommitted records as well,
-        because their producer has already fenced every other one. ``seen`` is an earlier inspection, from whose
-        position on it reads.
+        """Read in the group's log whether the group exists and who owns it. Uncommitted records count: their producer
+        has fenced every earlier one. ``seen``: an earlier inspection, which is continued from its position.
 
         Raises:
             GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
@@ -507,7 +505,7 @@ class KafkaStore:
         )
 
     def _newest_owner(self, group_id: str, open_: _OpenGroup) -> Owner | None:
-        """The owner that has fenced this process; None if no new owner record comes within NEW_OWNER_S."""
+        """The owner that has fenced this process; None if no owner record comes within NEW_OWNER_S."""
         log = self._new_log(group_id)
         with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
 
@@ -529,7 +527,8 @@ class KafkaStore:
     # --- inside: writing
 
     def _why_taken(self, before: Owner | None) -> str:
-        """Why a group of this owner could be taken, in words for the log; empty if it was this process's, or new."""
+        """Why this process could take the group from this owner, in words for the log; empty if the group was new or
+        its own."""
         me = self._ownership.me
         if before is None or before.process == me.process:
             return ""
@@ -547,8 +546,9 @@ class KafkaStore:
         return open_
 
     def _append(self, group_id: str, append: Append, now_ms: int) -> None:
-        """Appends the records, or an owner record where there are none. The first ones of a group come with its owner
-        record again, and those of a deleted group with an empty snapshot: what was before may be pruned by now."""
+        """Append the records, or an owner record if there are none. A group's first records come with its owner record
+        again. The first ones after a deletion come with an empty snapshot as well: earlier records may be pruned by
+        now."""
         open_ = self._opened(group_id)
         log, first = open_.log, open_.log.next_sequence or 0
         shown = log.state_records(append.group, append.records, now_ms)
@@ -595,7 +595,7 @@ class KafkaStore:
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
 
     def _by_nobody(self, group_id: str, open_: _OpenGroup) -> str:
-        """Returns who fenced this process and wrote no owner record, in words for the log."""
+        """Who fenced this process without an owner record, in words for the log."""
         self._fences[group_id] = count = self._fences.get(group_id, 0) + 1
         if count == 1:
             return "the brokers, or by a coordinator that has written nothing yet"
@@ -605,8 +605,8 @@ class KafkaStore:
         )
 
     def _write_first(self, writer: GroupWriter, entries: Sequence[KeyValue], *, aborts: bool) -> None:
-        """Writes the entries, which commits what the log has of an open transaction of the group. ``aborts``: that is
-        only a part, and is aborted before."""
+        """Write the entries. That commits what the log has of the group's open transaction. ``aborts``: the log has
+        only a part of that transaction, so abort it first."""
         try:
             if aborts:
                 writer.abort(entries)

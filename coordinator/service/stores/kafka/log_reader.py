@@ -32,7 +32,7 @@ OPEN_S = 25.0
 """A read waits this many seconds for an open transaction. With the default write timeout Kafka has ended a dead
 coordinator's transaction by then: it does so after 10 s, and checks every 10 s. Callers still wait for the answer."""
 PROGRESS_S = 5.0
-"""Log lines of a long load are this many seconds apart."""
+"""A long load logs a line every so many seconds."""
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
 """One reader fetches up to this many kilobytes ahead: few, since many partitions may be loaded at the same time."""
@@ -48,8 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadBlocked(Exception):
-    """A transaction is open since ``offset``, and has been for ``open_s`` seconds at least. ``end``: that of the
-    read."""
+    """A transaction is open since ``offset``, for at least ``open_s`` seconds. ``end``: the end of the blocked read."""
 
     def __init__(self, offset: int, end: int, open_s: float) -> None:
         super().__init__(offset, end, open_s)

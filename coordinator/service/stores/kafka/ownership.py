@@ -24,8 +24,8 @@ from coordinator.state_log.owner_record import PATIENCE_S, Owner
 from coordinator.state_log.owner_state import FREE, READ, UNKNOWN, OwnerState
 
 FOUND_LASTS_S = 30.0
-"""An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may
-live again, and have had nothing to write."""
+"""An owner that was found gone is asked again after this many seconds, unless the group was taken by then. The owner
+may be back without having written anything."""
 LOOK_LASTS_S = 60.0
 """A look asks an owner that did not answer again after this many seconds; until then it reads what the owner wrote."""
 ENDPOINT_NAMES = "3"
@@ -56,7 +56,7 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
 
 
 def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
-    """The owner as lists name it, if it is another installation's, which may live and can be asked; else empty."""
+    """The owner as lists name it, if it is another installation's that may live and can be asked; else empty."""
     if owner is None or owner.released or not owner.answers or owner.installation_id == installation_id:
         return ""
     return owner.named
@@ -70,14 +70,14 @@ class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=Tr
 
     @classmethod
     def by(cls, group_id: str, owner: Owner) -> OwnedElsewhere:
-        """The error for a group that ``owner`` may serve."""
         error = cls(group_id=group_id, owner=str(owner))
         error.record = owner
         return error
 
 
 class _Found(NamedTuple):
-    """What was found of the owner of a tenure. ``end``: the end of the state partition before the owner was asked."""
+    """What was found out about the owner of a tenure. ``end``: the end of the state partition before the owner was
+    asked."""
 
     tenure: str
     state: OwnerState
@@ -86,8 +86,8 @@ class _Found(NamedTuple):
 
 
 class LivingOwner:
-    """The policy by which a coordinator takes groups: the owner of a group stays the owner until it has given the group
-    up, or was found gone. ``me`` is the process itself."""
+    """The policy by which a coordinator takes groups: an owner stays the owner until it has given the group up, or was
+    found gone. ``me``: this process."""
 
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
         """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
@@ -98,7 +98,7 @@ class LivingOwner:
         return f"<LivingOwner {self.me}>"
 
     def found(self, group_id: str, tenure: str, state: OwnerState, end: int = 0) -> None:
-        """Apply what was found of the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
+        """Record what was found out about the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
         ``end``: the end of the state partition before the owner was asked. Any thread may call it."""
         if state is OwnerState.QUIET and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
             return  # what was found of the owner itself says more
@@ -108,7 +108,7 @@ class LivingOwner:
             self._found[group_id] = _Found(tenure, state, end, now_s())
 
     def forget(self, group_id: str) -> None:
-        """The owner lives, or it is this process."""
+        """Record that the owner lives, or that this process is the owner."""
         self._found.pop(group_id, None)
 
     def is_unknown(self, group_id: str) -> bool:
@@ -136,8 +136,9 @@ class LivingOwner:
         return is_foreign
 
     def check(self, group_id: str, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
-        """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
-        group before. ``claims``: a new member asks for it here. ``end``: the offset after the group's last record.
+        """Check that this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
+        group before. ``claims``: a new member asks for the group here. ``end``: the offset after the group's last
+        record.
 
         Raises:
             OwnedElsewhere: the owner is another host's, which may live.
@@ -156,20 +157,20 @@ class LivingOwner:
 
     def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
         """This process as the owner, with a new tenure, of a group that ``before`` owned. ``had``: this process owned
-        it before. A process that takes a group back from an owner that it found silent grows the patience: hosts with
-        bad networks take a group from each other once a minute at most."""
+        the group before. A process that takes a group back from an owner that it found silent grows the patience, so
+        that hosts with bad networks take a group from each other once a minute at most."""
         patience_s = PATIENCE_S
         if had and before is not None and not before.released and self.is_foreign(before):
             patience_s = min(MAX_PATIENCE_S, 2 * before.patience_s)
         return msgspec.structs.replace(self.me, tenure=uuid.uuid4().hex, patience_s=patience_s)
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        """The error for members after ``owner`` (None: not known yet) has fenced this process."""
+        """The error for members after ``owner`` has fenced this process; None: it is not known yet who has."""
         if owner is None or owner.answers or not self.is_foreign(owner):
             # This one was taken for dead: its clients find the newer one, or it passes their requests on.
             return NotCoordinator(what=f"share group {group_id}")
         return GroupTakenOver(group_id=group_id, owner=str(owner))
 
     def is_foreign(self, owner: Owner) -> bool:
-        """Whether the owner is of another installation: not one that this process replaces."""
+        """Whether the owner is another installation's. A process of its own installation replaces the owner."""
         return owner.installation_id != self.me.installation_id

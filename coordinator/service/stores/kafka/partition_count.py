@@ -103,7 +103,6 @@ def _placement_in(topic: StateTopic, message: Any) -> int | None:
 
 
 def _is_empty(topic: StateTopic, partitions: int) -> bool:
-    """Whether nothing was ever written to the topic."""
     ends = topic.cluster.offsets([(topic.name, partition) for partition in range(partitions)], LATEST)
     unknown = [partition for partition in range(partitions) if (topic.name, partition) not in ends]
     return not any(ends.values()) and not any(topic.offset(partition, LATEST) for partition in unknown)

@@ -28,8 +28,8 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
-"""Groups get new snapshots where more than this many records, and more than all groups need, lie between what they
-need: first those whose snapshots lie within this many records of the partition's start."""
+"""Groups get new snapshots if more records than this, and more than all groups need, lie between what they need. Groups
+whose snapshots lie within this many records of the partition's start come first."""
 WOKEN_AT_ONCE = 20
 """Pruning loads no further groups in a pass while this many groups that it loaded are still served. A group is unloaded
 after its snapshot, except one whose absent members hold records: these have a session's time to come back."""
@@ -43,9 +43,9 @@ _log = logging.getLogger(__name__)
 
 
 class Pruning:
-    """A thread that prunes every ``interval_ms``. ``wake`` loads a group of which no owner lives, so that it gets a
-    new snapshot, and is unloaded again. A coordinator on demand leaves such a group alone: it takes only groups that it
-    was asked for."""
+    """A thread that prunes every ``interval_ms``. ``wake`` loads a group without a living owner, so that the group gets
+    a new snapshot, and is unloaded again. None: such groups are left alone, since a coordinator on demand takes only
+    groups that it was asked for."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Pruning:
         self._thread.join(self._topic.timeout_s)
 
     def prune(self) -> None:
-        """Reads the new records of each partition, deletes those that no group needs, and passes to each store the
-        groups that hold the deletion back."""
+        """Read the new records of each partition, and delete those that no group needs. Tell each store which groups
+        hold the deletion back."""
         for store in self._stores():
             try:
                 self._prune(store)
@@ -111,7 +111,6 @@ class Pruning:
             self._wake_groups(store)
 
     def _wake_groups(self, store: KafkaStore) -> None:
-        """Load the groups that hold the deletion back, one after another."""
         if self._wake is None:
             return
         for group_id in sorted(store.holding_back - store.served):

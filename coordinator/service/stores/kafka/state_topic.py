@@ -48,7 +48,7 @@ _DENIED = {
 }
 _UNLIMITED = "-1"
 _NOT_SO = LACKING | {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
-"""Errors of brokers that do not create or describe topics as the state topic needs it: a provider's own limits."""
+"""Errors of brokers that can't create or describe a topic as the state topic needs it: limits of a provider."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,6 @@ class StateTopic:
 
     @classmethod
     def of(cls, cluster: KafkaCluster, kafka_config: Mapping[str, str], config: CoordinatorConfig) -> StateTopic:
-        """The state topic as the coordinator's config has it, not prepared."""
         return cls(
             cluster=cluster,
             bootstrap_servers=cluster.addresses,
@@ -91,7 +90,6 @@ class StateTopic:
         return self.broker_timeout_ms / 1000
 
     def partition_of(self, group_id: str) -> int:
-        """The partition that has the group's state."""
         return state_partition_of(group_id, self.partitions)
 
     def client_config(self, **config: Any) -> dict[str, Any]:
@@ -102,15 +100,13 @@ class StateTopic:
         return {**common, "bootstrap.servers": self.bootstrap_servers, **named}
 
     def denied(self, what: str) -> StateTopicNotAuthorized:
-        """The error for an operation, ``what``, that the principal may not do."""
         return StateTopicNotAuthorized(what=what, topic=self.name)
 
     def missing(self, what: str) -> StateTopicMissing:
-        """The error for a topic that was deleted, or deleted and created again."""
         return StateTopicMissing(topic=self.name, what=what)
 
     def verify(self) -> None:
-        """Returns if the topic exists and has the same id as before.
+        """Check that the topic exists and has the same id as before.
 
         Raises:
             StateTopicMissing: it was deleted, or deleted and created again.
@@ -122,8 +118,8 @@ class StateTopic:
             raise self.missing("was deleted and created again")
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
-        """An offset of a partition, as of :meth:`Cluster.offsets`. A broker that just came back may answer that it does
-        not know a partition which it will lead a moment later; it is asked again as long as the topic exists.
+        """An offset of a partition, as of :meth:`Cluster.offsets`. A broker that just came back may not know yet a
+        partition that it leads, so it is asked again as long as the topic exists.
 
         Raises:
             StateTopicMissing: the topic was deleted.
@@ -152,8 +148,8 @@ class StateTopic:
         return self._found(only_look=False)
 
     def look(self) -> int:
-        """As :meth:`ensure`, but creates nothing: where the topic is missing, the cluster is asked whether it may be
-        created, and 0 returned."""
+        """As :meth:`ensure`, without creating anything. If the topic is missing, ask whether it may be created, and
+        return 0."""
         return self._found(only_look=True)
 
     # --- inside
