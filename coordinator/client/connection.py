@@ -82,9 +82,6 @@ class Connection:
             (PROTOCOL_HEADER.encode(), str(PROTOCOL).encode()),
         ]
 
-    def __repr__(self) -> str:
-        return f"<Connection {self.endpoint!r}>"
-
     def call(self, request: Request[Reply], timeout_s: float = CALL_TIMEOUT_S, request_id: str = "") -> Reply:
         """The coordinator's reply to the request. ``request_id``: the same for all tries of a request.
 

@@ -19,9 +19,6 @@ class StopAtDeadline:
         self._timeout_s, self._now_s = timeout_s, now_s
         self._last_s, self._tried_s = now_s(), 0.0
 
-    def __repr__(self) -> str:
-        return f"<StopAtDeadline {self._tried_s:.1f} of {self._timeout_s:.1f} s>"
-
     def __call__(self, retry_state: Any) -> bool:
         now_s = self._now_s()
         self._tried_s += min(now_s - self._last_s, MAX_ATTEMPT_S)

@@ -93,9 +93,6 @@ class DeadLetterProducer:
         self._config["message.timeout.ms"] = str(int(timeout_s * 1000))
         self._producers: dict[bool, Producer] = {}
 
-    def __repr__(self) -> str:
-        return f"<DeadLetterProducer {self._addresses}>"
-
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """Writes the dead letters, and returns the result of each. The topic exists, with ``partitions`` partitions. A
         dead letter with a permanent failure is written again without its record (headers only).

@@ -92,9 +92,6 @@ class SourceRecordReader:
         self._stall_s = stall_s
         self._consumers: dict[bool, Consumer] = {}
 
-    def __repr__(self) -> str:
-        return f"<SourceRecordReader {self._addresses}>"
-
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[SourceRecord | Absent]:
         """Yields one answer for each of the offsets, which are ascending and differ.
 

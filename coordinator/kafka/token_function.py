@@ -66,9 +66,6 @@ class TokenFunction:
         self.problem = ""
         """Why the last call gave no token; empty if it gave one."""
 
-    def __repr__(self) -> str:
-        return f"<TokenFunction {self._name}>"
-
     def __call__(self, config: str) -> tuple[Any, ...]:
         """Returns token, expiry in seconds, and what else the function returns.
 

@@ -54,8 +54,8 @@ def log_to(path: str) -> Iterator[None]:
 def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
     """Block until the coordinator may leave, and return the reason. It leaves when it is told to. It leaves when it is
     idle: for the idle timeout no request of this host came, no group holds anything, no writable dead letter waits, and
-    no topic is in doubt. It also leaves when it can do nothing for its groups: for the idle and the outage timeout together, no
-    request came and no broker answered, or no group could be loaded. The store has all its state."""
+    no topic is in doubt. It also leaves when it can do nothing for its groups, whose whole state is in the store: for
+    the idle and the outage timeout together no request came, and no broker answered or no group could be loaded."""
     timeout_s = coordinator.config.share_coordinator_idle_timeout_ms / 1000
     forsaken_s = timeout_s + coordinator.config.share_broker_outage_timeout_ms / 1000
     rested_s, unloaded_s, look_s = 0.0, 0.0, min(LONGEST_LOOK_S, timeout_s / 10)

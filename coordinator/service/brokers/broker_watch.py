@@ -81,9 +81,6 @@ class BrokerWatch:
         self._thread = threading.Thread(target=self._run, name="share-watermarks", daemon=True)
         self._thread.start()
 
-    def __repr__(self) -> str:
-        return f"<BrokerWatch {self.cluster!r} waited_for={len(self._waited_for)}>"
-
     # --- topics
 
     def topics(self, subscription: Subscription, *, fresh: bool = False) -> dict[str, TopicInfo]:
@@ -378,9 +375,6 @@ class AwayPartitions:
         self._closed = False
         hint = ", ShareConsumers get the records of others meanwhile"
         self._outage = Outage(_log, f"the leaders of some partitions on {cluster.addresses}", hint)
-
-    def __repr__(self) -> str:
-        return f"<AwayPartitions {sorted(self._away)}>"
 
     def of(self, partitions: Iterable[TopicAndPartition]) -> set[TopicAndPartition]:
         with self._changed:

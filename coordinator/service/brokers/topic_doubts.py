@@ -53,9 +53,6 @@ class TopicDoubts:
         self._lock = threading.Lock()
         self._since_s: dict[str, tuple[float, float]] = {}
 
-    def __repr__(self) -> str:
-        return f"<TopicDoubts {sorted(self._since_s)}>"
-
     def look(
         self,
         cluster: Cluster,

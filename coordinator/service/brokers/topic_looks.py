@@ -39,9 +39,6 @@ class TopicLooks:
         self._last_names: set[str] = set()
         self._began_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<TopicLooks {sorted(self._names)}>"
-
     def ask(self, names: Iterable[str]) -> Future[Ids]:
         """Returns the answer of a fresh request. It may name more topics."""
         wanted = set(names)

@@ -47,9 +47,6 @@ class DeadLetterBuilder:
         self._readers: dict[bool, SourceRecordReader] = {}
         self._past_end_since: dict[SharePartitionKey, float] = {}
 
-    def __repr__(self) -> str:
-        return f"<DeadLetterBuilder {self._group_id}>"
-
     def of(self, backlog: Backlog, is_up: Callable[[int], bool]) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
         """Yield each record of the backlog with its dead letter, in order; None for an offset at which the log never
         had a record. Skips records that can't be read now, and source partitions that are not ``is_up``."""

@@ -63,9 +63,6 @@ class DeadLetterDispatcher:
         self._log = LogOnce(_log)
         self._closed = False
 
-    def __repr__(self) -> str:
-        return f"<DeadLetterDispatcher groups={len(self._slots)}>"
-
     def notify(self, groups: Iterable[str]) -> None:
         """Schedule those of the changed or loaded groups whose records wait for dead letters. The event loop's thread
         calls it, so it must not block."""

@@ -90,9 +90,6 @@ class GroupWorker:
         self._writer: DeadLetterProducer | None = None
         self._pass = _Pass()
 
-    def __repr__(self) -> str:
-        return f"<GroupWorker {self.group_id} attempts={self.attempts}>"
-
     def work(self) -> PassResult:
         self._pass = _Pass()
         try:

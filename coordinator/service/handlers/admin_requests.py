@@ -79,9 +79,6 @@ class AdminService(Handlers):
         }
         super().__init__(looks | {kind: functools.partial(self._once, action) for kind, action in actions.items()})
 
-    def __repr__(self) -> str:
-        return f"<AdminService {self._groups!r}>"
-
     # --- looks
 
     def _look(self, request: GroupRequest[Reply]) -> Reply:

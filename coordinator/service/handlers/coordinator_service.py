@@ -135,9 +135,6 @@ class CoordinatorService(Handlers):
             }
         )
 
-    def __repr__(self) -> str:
-        return f"<CoordinatorService {self._runtime!r}>"
-
     # --- members
 
     def _single_command(self, request: GroupRequest[Reply]) -> Reply:

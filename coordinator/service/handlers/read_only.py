@@ -184,9 +184,6 @@ class LooksOnly:
         self._stored, self._running = stored, threading.Lock()
         self._last = _Read("", None, None)
 
-    def __repr__(self) -> str:
-        return f"<LooksOnly {self._stored.name}>"
-
     def served_groups(self) -> dict[str, bool]:
         return {}
 

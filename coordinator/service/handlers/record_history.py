@@ -72,9 +72,6 @@ class Histories:
         self._stored = stored
         self._reading = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Histories {self._stored!r}>"
-
     def read(self, request: ReadHistory, location: RecordLocation) -> HistoryRead:
         """The history of the record at the request's offset.
 

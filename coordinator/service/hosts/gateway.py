@@ -137,9 +137,6 @@ class Gateway:
         self._once = LogOnce(_log)
         self._next_reply, self._replies_lost_s = 0, -inf
 
-    def __repr__(self) -> str:
-        return f"<Gateway routes={len(self._routes)} waiting={len(self._waiting)}>"
-
     def owner_of(self, group_id: str) -> Owner | None:
         """The owner that answered last; None if no owner has answered, or the last one did not serve the group any
         more."""

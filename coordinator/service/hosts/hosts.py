@@ -55,9 +55,6 @@ class Hosts:
         self._silent_s: dict[str, float] = {}
         self.requests = OwnerRequests(transport, groups, ownership.me, self._answer_another_host)
 
-    def __repr__(self) -> str:
-        return f"<Hosts {self.gateway!r} {self.requests!r}>"
-
     def answered(self, name: str, body: pa.Buffer, head: Head, asker: Asker, here: Callable[[], bytes]) -> bytes:
         """The answer of the group's owner. ``here`` answers as this process, if it owns the group or may take it.
 

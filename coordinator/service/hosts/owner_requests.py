@@ -237,10 +237,6 @@ class OwnerRequests:
         self._last_request_s = -inf
         self._thread = transport.start(self._run, "share-host-requests")
 
-    def __repr__(self) -> str:
-        received = sum(len(each.received) for each in self._requests.values())
-        return f"<OwnerRequests reading={sorted(self._last_s)} received={received}>"
-
     @property
     def idle_s(self) -> float:
         """Seconds since the last request of another host; infinite if none has come."""

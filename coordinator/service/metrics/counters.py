@@ -133,9 +133,6 @@ class Counters:
         self._busy_until_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._changing = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Counters {len(self._counters)}>"
-
     def add(self, group_id: str, count: Count) -> None:
         if count.name == "held":
             self._add_busy(group_id, count)

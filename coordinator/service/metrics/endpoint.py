@@ -35,9 +35,6 @@ class Metrics:
         self.port: int = self._server.server_port
         _log.info("metrics: http://%s/metrics", show_address(host, self.port))
 
-    def __repr__(self) -> str:
-        return f"<Metrics port={self.port}>"
-
     def measure(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
         self._registry.register(GroupGauges(runtime, ends_of))
 

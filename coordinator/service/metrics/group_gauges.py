@@ -47,9 +47,6 @@ class GroupGauges(Collector):
     def __init__(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
         self._runtime, self._ends_of = runtime, ends_of
 
-    def __repr__(self) -> str:
-        return f"<GroupGauges {self._runtime!r}>"
-
     def describe(self) -> Iterable[Metric]:
         """Returns no metric: the registry wants the names without a measurement."""
         return ()

@@ -26,9 +26,6 @@ class RepeatedLook:
         self._thread = threading.Thread(target=self._run, name=f"share-look {at_what}", daemon=True)
         self._thread.start()
 
-    def __repr__(self) -> str:
-        return f"<RepeatedLook at {self._at_what} every {self._interval_s:g} s>"
-
     def look_soon(self) -> None:
         self._asked.set()
 

@@ -31,9 +31,6 @@ class StallWatch:
         self._sleepers: set[Sleeper] = set()
         self._is_running = False
 
-    def __repr__(self) -> str:
-        return f"<StallWatch sleepers={len(self._sleepers)}>"
-
     def add(self, sleeper: Sleeper) -> None:
         with self._changed:
             if not self._is_running:

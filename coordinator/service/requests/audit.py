@@ -124,9 +124,6 @@ class Refusals:
     def __init__(self) -> None:
         self._limited, self._failed = LogOnce(_audit), LogOnce(_log)
 
-    def __repr__(self) -> str:
-        return "<Refusals>"
-
     def log(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
         """Log a refused request, if it is an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:

@@ -100,9 +100,6 @@ class Requests:
         """How many requests of this host (None) are handled, and of other hosts by right."""
         self._last_request_s = time.monotonic()
 
-    def __repr__(self) -> str:
-        return f"<Requests running={self._running.total()}>"
-
     def begin(
         self, handle: Handle, owners: Owners | None = None, measured: Counting = contextlib.nullcontext
     ) -> Requests:

@@ -15,9 +15,6 @@ class News:
         self.count = 0
         """How often there were news."""
 
-    def __repr__(self) -> str:
-        return f"<News {self.count}>"
-
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Call the listener with the groups of each change from now on. The listener must not block."""
         self._listeners.append(listener)

@@ -106,9 +106,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             where = show_address(listener.host, listener.port)
             raise ListenerNotAvailable(listener=where, reason=f"the server did not start there ({error})") from error
 
-    def __repr__(self) -> str:
-        return f"<FlightServer {self.address}>"
-
     @property
     def address(self) -> str:
         """The ``host:port`` that clients use."""

@@ -85,9 +85,6 @@ class SqliteStore(SoleOwner):
             raise
         self._next_sequence: dict[str, int] = {}
 
-    def __repr__(self) -> str:
-        return f"<SqliteStore {self.path}>"
-
     @property
     def name(self) -> str:
         return str(self.path)

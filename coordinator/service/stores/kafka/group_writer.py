@@ -86,9 +86,6 @@ class GroupWriter:
             reason = f"this process has as many Kafka clients as it can have, one for each group it serves ({error})"
             raise StoreRefused(f"{reason}: more coordinators serve more groups") from None
 
-    def __repr__(self) -> str:
-        return f"<GroupWriter {self.transactional_id}>"
-
     def connect(self) -> None:
         """Wait for a connection to a broker that librdkafka knows by its id: it closes connections to bootstrap
         addresses once it knows the brokers. Without a connection, init_transactions tries again half a second later

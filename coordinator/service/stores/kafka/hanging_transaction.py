@@ -51,9 +51,6 @@ class OpenTransaction:
         self._end, self._since_s, self._spread = 0, 0.0, random.random()
         self._offset: int | None = None
 
-    def __repr__(self) -> str:
-        return f"<OpenTransaction {self._topic.name}-{self._partition} since {self._offset}>"
-
     def blocked(self, read: ReadBlocked) -> None:
         if self._offset != read.offset:
             self._since_s = now_s() - read.open_s

@@ -94,9 +94,6 @@ class LivingOwner:
         self.me, self._asks_owners = me, asks_owners
         self._found: dict[str, _Found] = {}
 
-    def __repr__(self) -> str:
-        return f"<LivingOwner {self.me}>"
-
     def found(self, group_id: str, tenure: str, state: OwnerState, end: int = 0) -> None:
         """Record what was found out about the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
         ``end``: the end of the state partition before the owner was asked. Any thread may call it."""

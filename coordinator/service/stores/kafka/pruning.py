@@ -65,9 +65,6 @@ class Pruning:
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
         self._thread.start()
 
-    def __repr__(self) -> str:
-        return f"<Pruning {self._topic.name}>"
-
     def close(self) -> None:
         self._closed.set()
         self._thread.join(self._topic.timeout_s)
