@@ -22,9 +22,9 @@ import tenacity
 from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, has_coordinator_for, runtime_dir, store_of
-from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.cluster_metadata import cluster_id
+from coordinator.kafka.retries import StopAtDeadline
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,

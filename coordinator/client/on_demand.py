@@ -26,14 +26,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import platformdirs
-import tenacity
 from filelock import FileLock, Timeout
+from tenacity import retry_if_exception_type, wait_none
 
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, NoAnswer, Unreachable
 from coordinator.config.resolved import COORDINATOR_KEYS, CoordinatorConfig
 from coordinator.config.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.config.this_host import host_facts
 from coordinator.kafka.cluster_metadata import cluster_id
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
@@ -309,13 +310,8 @@ class OnDemand:
             asked.check_health(HEALTH_TRY_S)
             return asked
 
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(NoAnswer),
-            stop=tenacity.stop_after_delay(HEALTH_TIMEOUT_S),
-            reraise=True,
-        )
         with contextlib.suppress(Unreachable):
-            return retrying(ask)
+            return retry_until(HEALTH_TIMEOUT_S, wait_none(), retry_if_exception_type(NoAnswer))(ask)
         return None
 
     def _named(self) -> Endpoint | None:

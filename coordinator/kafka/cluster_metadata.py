@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
-import tenacity
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from tenacity import retry_if_exception_type, wait_fixed
 
 from coordinator.kafka.librdkafka import Complaints, new_client
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,
@@ -218,15 +219,9 @@ def _metadata(
                 raise found from None
             raise
 
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(KafkaException),
-        stop=tenacity.stop_after_delay(timeout_s),
-        wait=tenacity.wait_fixed(0.1),
-        sleep=lambda seconds: admin.poll(seconds),  # what librdkafka reports ends the pause
-        reraise=True,
-    )
+    retries = retry_until(timeout_s, wait_fixed(0.1), retry_if_exception_type(KafkaException))
     try:
-        return retrying(ask)
+        return retries.copy(sleep=lambda seconds: admin.poll(seconds))(ask)  # what librdkafka reports ends the pause
     except KafkaException as error:
         protocol = kafka_config.get("security.protocol", "PLAINTEXT")
         if found := contact.in_tls(bootstrap_servers, protocol):

@@ -24,12 +24,12 @@ from tenacity import RetryCallState, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.kafka.librdkafka import BY_OFFSET, NO_ANSWER, UNKNOWN_TOPIC, Complaints, new_client
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.leaders import FOR_ALL_S, ask_leaders, by_leader, isolation_level
-from coordinator.service.brokers.retries import retry_until
 
 _log = logging.getLogger(__name__)
 

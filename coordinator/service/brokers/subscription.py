@@ -17,6 +17,7 @@ from tenacity import retry_if_result
 from coordinator.config.resolved import offset_reset
 from coordinator.core.looks.view import Subscribed
 from coordinator.core.members import Member
+from coordinator.kafka.retries import retry_after
 from coordinator.protocol.errors import (
     InvalidRequest,
     InvalidStartingOffsets,
@@ -29,7 +30,6 @@ from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
-from coordinator.service.brokers.retries import retry_after
 
 PAUSES_S = (0.1, 0.3, 0.6)
 """Pauses, in seconds, before the second, the third and the last request."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     BrokerRefused,
     DeadLetterTopicMissing,
@@ -17,7 +18,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.topic_names import check_written, is_reserved
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.retries import retry_until
 
 CREATED_WITHIN_S = 10.0
 """A created topic must be listed within this many seconds."""

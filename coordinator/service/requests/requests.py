@@ -142,16 +142,20 @@ class Requests:
         head = head_of(name, body)
         if not head.group_id:
             return self._here(name, body, asker)
+        here = partial(self._here, name, body, asker)
         if asker.caller.is_bound:  # an owner on another host does not know the token
             request = request_of(name, body)
             bound = self._check_allowed(asker, request)
-            body = body if bound is request else pa.py_buffer(encode(bound))
+            here = partial(self._allowed, bound, asker)
             if isinstance(request, ListGroups) and not request.group_ids:  # it would name all groups
-                return self._here(name, body, asker)
-        return owners.answered(name, body, head, asker, partial(self._here, name, body, asker))
+                return here()
+            body = body if bound is request else pa.py_buffer(encode(bound))
+        return owners.answered(name, body, head, asker, here)
 
     def _here(self, name: str, body: pa.Buffer, asker: Asker) -> bytes:
-        request = self._check_allowed(asker, request_of(name, body))
+        return self._allowed(self._check_allowed(asker, request_of(name, body)), asker)
+
+    def _allowed(self, request: Request[Any], asker: Asker) -> bytes:
         if isinstance(request, Health):
             ready = self._handle is not None
             return encode(Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=ready))

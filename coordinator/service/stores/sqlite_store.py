@@ -266,6 +266,20 @@ def _unusable(path: Path, error: sqlite3.Error) -> ShareGroupError:
     return disk_full(path, error) or StateStoreUnreadable(path=path, reason=error)
 
 
+@contextlib.contextmanager
+def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A context with a connection that can't change the file.
+
+    Raises:
+        StateStoreUnreadable, DiskFull: SQLite can't open the file or read from it.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
+            yield reading
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
+
+
 def owner_of(path: Path) -> str:
     """The id of the process that has the state file, for people; ``unknown`` if the file beside it does not say it."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -280,14 +294,11 @@ def check_state_file(path: Path) -> bool:
     Raises:
         StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: the file is not this version's to change.
     """
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
-            if _is_new(reading):
-                return True
-            (application_id,) = reading.execute("PRAGMA application_id").fetchone()
-            (version,) = reading.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error as error:
-        raise _unusable(path, error) from error
+    with _read_only(path) as reading:
+        if _is_new(reading):
+            return True
+        (application_id,) = reading.execute("PRAGMA application_id").fetchone()
+        (version,) = reading.execute("PRAGMA user_version").fetchone()
     if application_id != APPLICATION_ID:
         raise StateStoreUnreadable(path=path, reason="it is a database of another program")
     if version not in SQLITE_SCHEMAS_READ:
@@ -335,11 +346,8 @@ class SqliteReader(SoleOwner):
         Raises:
             StateStoreUnreadable: the file is damaged, or not a file of sharegroup.
         """
-        try:
-            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
-                return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
+        with _read_only(self.path) as reading:
+            return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
 
     load = peek
 
@@ -359,14 +367,11 @@ def groups_in_file(path: Path) -> list[str]:
     Raises:
         StateStoreUnreadable: it is damaged, or not a file of sharegroup.
     """
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
-            last = "SELECT group_id, max(sequence), data FROM record GROUP BY group_id ORDER BY group_id"
-            if _is_new(reading):
-                return []
-            return [group_id for group_id, _, data in reading.execute(last) if data != _DELETED]
-    except sqlite3.Error as error:
-        raise _unusable(path, error) from error
+    last = "SELECT group_id, max(sequence), data FROM record GROUP BY group_id ORDER BY group_id"
+    with _read_only(path) as reading:
+        if _is_new(reading):
+            return []
+        return [group_id for group_id, _, data in reading.execute(last) if data != _DELETED]
 
 
 def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
@@ -379,11 +384,8 @@ def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
     query = "SELECT sequence, data FROM record WHERE group_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
     before = 2**63 - 1
     while True:
-        try:
-            with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
-                rows = reading.execute(query, (group_id, before, PART_RECORDS)).fetchall()
-        except sqlite3.Error as error:
-            raise _unusable(path, error) from error
+        with _read_only(path) as reading:
+            rows = reading.execute(query, (group_id, before, PART_RECORDS)).fetchall()
         if not rows:
             return
         before = rows[-1][0]

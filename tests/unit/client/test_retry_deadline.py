@@ -5,7 +5,7 @@ import tenacity
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Unreachable
-from coordinator.client.retry_deadline import MAX_ATTEMPT_S, StopAtDeadline
+from coordinator.kafka.retries import MAX_ATTEMPT_S, StopAtDeadline
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup
 
@@ -61,7 +61,7 @@ class StoppedDirectory:
 
 def test_a_client_whose_process_was_stopped_in_a_call_asks_again(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("coordinator.client.retry_deadline.StopAtDeadline.__init__.__defaults__", (lambda: clock[0],))
+    monkeypatch.setattr("coordinator.kafka.retries.StopAtDeadline.__init__.__defaults__", (lambda: clock[0],))
     directory = StoppedDirectory(clock)
     client = CoordinatorClient(directory, retry_timeout_s=3 * MAX_ATTEMPT_S)
     with pytest.raises(CoordinatorNotAvailable):

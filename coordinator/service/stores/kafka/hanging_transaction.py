@@ -17,9 +17,9 @@ import random
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.kafka.record_headers import headers_of
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import TRANSACTION_TIMEOUT_FACTOR, Fenced, GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked

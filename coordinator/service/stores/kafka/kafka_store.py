@@ -19,6 +19,7 @@ from tenacity import retry_if_result, wait_fixed
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.share_group import ShareGroup
 from coordinator.kafka.record_headers import headers_of
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     GroupStateTooNew,
     GroupStateTooOld,
@@ -30,7 +31,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.host_errors import OwnerMissing
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
 from coordinator.service.stores.kafka.hanging_transaction import OpenTransaction, abort_left

@@ -23,6 +23,7 @@ from tenacity import retry_if_result, wait_fixed
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.librdkafka import LACKING, NO_ANSWER, new_client
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -31,7 +32,6 @@ from coordinator.protocol.errors import (
     StateTopicUnfit,
 )
 from coordinator.service.brokers.cluster import BROKERS_TIME, KafkaCluster
-from coordinator.service.brokers.retries import retry_until
 from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")

@@ -1,13 +1,18 @@
-"""Retries of calls to the brokers until a deadline, or after given pauses, with tenacity."""
+"""Retries of calls, to the brokers and to coordinators: until a deadline, or after given pauses, with tenacity."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_chain, wait_fixed, wait_none
 from tenacity.retry import retry_base
 from tenacity.wait import wait_base
+
+MAX_ATTEMPT_S = 60.0
+"""One attempt and its pause count up to this many seconds. They take longer only if this process, or its host, was
+stopped."""
 
 
 def retry_until(
@@ -41,3 +46,18 @@ def retry_after(pauses_s: Iterable[float], condition: retry_base) -> Retrying:
 
 def _last(state: RetryCallState) -> Any:
     return state.outcome.result() if state.outcome is not None else None
+
+
+class StopAtDeadline:
+    """A stop condition for tenacity: stops after ``timeout_s`` seconds of attempts. Each attempt with the pause before
+    it counts up to MAX_ATTEMPT_S, so a driver that was stopped for an hour does not give up at its first error."""
+
+    def __init__(self, timeout_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._timeout_s, self._now_s = timeout_s, now_s
+        self._last_s, self._tried_s = now_s(), 0.0
+
+    def __call__(self, retry_state: Any) -> bool:
+        now_s = self._now_s()
+        self._tried_s += min(now_s - self._last_s, MAX_ATTEMPT_S)
+        self._last_s = now_s
+        return self._tried_s >= self._timeout_s

@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient
 from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
 
 from coordinator.kafka.librdkafka import NO_ANSWER
+from coordinator.kafka.retries import retry_after, retry_until
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.brokers.retries import retry_after, retry_until
 from tests.support.ports import free_ports
 
 LONG_S = 3_600.0
