@@ -34,6 +34,13 @@ WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
 )
 """librdkafka's configuration of a consumer that reads partitions which it is assigned by hand. librdkafka assigns none
 without a group id; the consumer never joins that group and commits nothing to it."""
+READS_ON = NO_ANSWER | frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the consumer joins no group, so it needs no ACL for one
+    }
+)
+"""Errors after which such a consumer goes on by itself."""
 BY_OFFSET: Mapping[str, str] = MappingProxyType(
     {
         **WITHOUT_A_GROUP,

@@ -115,7 +115,7 @@ class Coordinator:
             self.runtime = self.state.runtime
             self.dispatcher = DeadLetterDispatcher(self.runtime, self.cluster, settings.kafka_config, self.watch.doubts)
             news.listen(self.dispatcher.notify)
-            group_limits = GroupLimits(limits, self.runtime.count_groups)
+            group_limits = GroupLimits(limits, lambda: len(self.runtime.served_groups()))
             self.service = CoordinatorService(self.runtime, self.watch, news, group_limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
             every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.lost_logs.look_at_groups

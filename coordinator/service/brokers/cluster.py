@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 from tenacity import RetryCallState, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
-from coordinator.kafka.librdkafka import BY_OFFSET, NO_ANSWER, UNKNOWN_TOPIC, Complaints, new_client
+from coordinator.kafka.librdkafka import BY_OFFSET, NO_ANSWER, READS_ON, UNKNOWN_TOPIC, Complaints, new_client
 from coordinator.kafka.retries import retry_until
 from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
@@ -78,16 +78,14 @@ _OLD_LEADER = frozenset(
 """Errors that mean the cached leader is stale: librdkafka refreshes its cache on its own schedule, so retry."""
 _PASSING = (
     _OLD_LEADER
-    | NO_ANSWER
+    | READS_ON
     | frozenset(
         {
-            KafkaError._ALL_BROKERS_DOWN,
             KafkaError._WAIT_COORD,
             KafkaError.REPLICA_NOT_AVAILABLE,
             KafkaError.REQUEST_TIMED_OUT,
             KafkaError.OFFSET_NOT_AVAILABLE,
             KafkaError.KAFKA_STORAGE_ERROR,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
         }
     )
 )

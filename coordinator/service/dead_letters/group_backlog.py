@@ -18,7 +18,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
 from coordinator.service.brokers.log_gaps import ranges_of
-from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask, looking
 
 MOST_RUNS = 10_000
 """One read returns up to this many runs: reads take the event loop's time, and other groups wait meanwhile."""
@@ -57,8 +57,7 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
     """A transaction that reads the backlog from ``begin`` on, of the partitions whose index is ``wanted``. Its result
     is None if the group does not exist."""
 
-    def transaction(group: ShareGroup) -> TransactionSteps[Backlog | None]:
-        yield from ()  # a transaction is a generator, also one without a command
+    def part(group: ShareGroup) -> Backlog | None:
         if not group.exists:
             return None
         due, reached = _part(_waiting(group, begin, wanted))
@@ -71,7 +70,7 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
             reached=reached,
         )
 
-    return transaction
+    return looking(part)
 
 
 def mark_written(

@@ -45,7 +45,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.runtime.transaction import Access, Groups, Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Groups, Transaction, TransactionSteps, ask, looking
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
@@ -111,12 +111,9 @@ def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
     """Returns the answer of the action if it was carried out before, without a request to the brokers; None if it was
     not."""
 
-    def look(group: ShareGroup) -> TransactionSteps[Answer | None]:
-        yield from ()
-        return answer_of(group, request)
-
     if not (request.execute and request.action_id):
         return None
+    look = looking(lambda group: answer_of(group, request))
     return groups.call(request.group_id, look, Access.PEEK if is_forced(request) else Access.SERVE)
 
 
@@ -157,10 +154,8 @@ def is_forced(request: Action[Any]) -> bool:
     return bool(getattr(request, "force", False))
 
 
-def exists(group: ShareGroup) -> TransactionSteps[bool]:
-    """The transaction that returns whether the group exists."""
-    yield from ()
-    return group.exists
+exists: Transaction[bool] = looking(lambda group: group.exists)
+"""The transaction that returns whether the group exists."""
 
 
 def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
@@ -360,14 +355,13 @@ def _texts(request: AlterGroupConfigs) -> dict[str, str]:
 
 
 def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig, bool]]:
-    def transaction(group: ShareGroup) -> TransactionSteps[tuple[GroupConfig, bool]]:
-        yield from ()
+    def look(group: ShareGroup) -> tuple[GroupConfig, bool]:
         if not group.exists:
             raise GroupIdNotFound(group_id=request.group_id)
         config = GroupConfig.parse(changed_configs(group.configs, _texts(request)))
         return config, reads_topic(group, config.errors_deadletterqueue_topic_name)
 
-    return transaction
+    return looking(look)
 
 
 def _alter_configs(request: AlterGroupConfigs, created: str) -> Transaction[Altered]:

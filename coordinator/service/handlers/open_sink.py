@@ -13,7 +13,7 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
-from coordinator.service.runtime.transaction import Groups, Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Groups, Transaction, TransactionSteps, ask, looking
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ def open_sink(groups: Groups, cluster: Cluster, request: OpenSink) -> SinkOpened
         ShareGroupError: a config is refused, or the dead letter topic is missing, can't be written, or is the group's
             own.
     """
-    view = groups.call(request.group_id, _look(request))
+    view = groups.call(request.group_id, looking(lambda group: _view(group, request)))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     topic, partitions = view.config.errors_deadletterqueue_topic_name, 0
@@ -79,14 +79,6 @@ def _view(group: ShareGroup, request: OpenSink) -> SinkView:
         reads_dead_letters=reads_topic(group, config.errors_deadletterqueue_topic_name),
         replaced=replaced_configs(group.configs, configs),
     )
-
-
-def _look(request: OpenSink) -> Transaction[SinkView]:
-    def transaction(group: ShareGroup) -> TransactionSteps[SinkView]:
-        yield from ()
-        return _view(group, request)
-
-    return transaction
 
 
 def _set_configs(request: OpenSink) -> Transaction[SinkView]:

@@ -18,7 +18,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import HistoryRead, ReadHistory
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, InvalidRequest, UnknownSharePartition
 from coordinator.protocol.values import SharePartitionKey
-from coordinator.service.runtime.transaction import Transaction, TransactionSteps
+from coordinator.service.runtime.transaction import Transaction, looking
 
 MOST_BYTES = 64 << 20
 """One history reads up to this many bytes of the group's records, from the newest on."""
@@ -51,8 +51,7 @@ def locate(request: ReadHistory) -> Transaction[RecordLocation]:
         InvalidRequest: the offset is negative.
     """
 
-    def transaction(group: ShareGroup) -> TransactionSteps[RecordLocation]:
-        yield from ()
+    def look(group: ShareGroup) -> RecordLocation:
         if not group.exists:
             raise GroupIdNotFound(group_id=group.group_id)
         if request.offset < 0:
@@ -62,7 +61,7 @@ def locate(request: ReadHistory) -> Transaction[RecordLocation]:
             raise UnknownSharePartition(group_id=group.group_id, partition=f"{request.topic}-{request.partition}")
         return RecordLocation(key, group.incarnation)
 
-    return transaction
+    return looking(look)
 
 
 class Histories:

@@ -99,7 +99,6 @@ class _Waiting:
     group_id: str
     transport: Transport
     is_asked: bool = False
-    by: str = ""
     reply_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     shown: str = field(init=False)
     done: threading.Event = field(init=False)
@@ -189,9 +188,12 @@ class Gateway:
             route = self._route_to(group_id, owner, is_patient=is_patient)
         until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
         waiting = self._await(id_of_request(request_id, name, body), group_id, is_asked=True)
-        waiting.by = by
+        topic = ADMIN_REQUESTS if is_action else REQUESTS
+        asked = {**self._to(owner, waiting), "protocol": protocol, "name": name, "host": self._me.host, "by": by}
+        asked["not_after_ms"] = int(until_s * 1000) + route.ahead_ms
+        asks = [(Ask(**asked, part=part, parts=parts), data) for part, parts, data in parts_of(body)]
         try:
-            self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
+            self._send(writer, topic, asks, waiting)
             while not self._is_done(waiting, self._quiet_s(owner)):
                 if self._transport.now_s() > until_s:
                     raise _no_answer(group_id, f"{owner} gave no answer in time")
@@ -200,7 +202,7 @@ class Gateway:
                     raise _no_answer(group_id, "its client waits no longer, or has asked again")
                 is_lost = waiting.is_written is False or waiting.shown in alive.unknown
                 if is_lost and not waiting.done.is_set():
-                    self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
+                    self._send(writer, topic, asks, waiting)
         finally:
             self._forget(waiting)
         if isinstance(waiting.reply, Answer):
@@ -270,31 +272,9 @@ class Gateway:
         """For how many seconds the owner may be silent before it is asked whether it lives."""
         return max(QUIET_S, min(2 * self._took_s.get(owner.process, 0.0), owner.patience_s / 2))
 
-    def _send(
-        self,
-        writer: Writer,
-        waiting: _Waiting,
-        group_id: str,
-        route: _Route,
-        name: str,
-        body: bytes,
-        protocol: str,
-        is_action: bool,
-        until_s: float,
-    ) -> None:
+    def _send(self, writer: Writer, topic: str, asks: list[tuple[Ask, bytes]], waiting: _Waiting) -> None:
         waiting.is_written, waiting.parts = None, {}
-        for part, parts, data in parts_of(body):
-            ask = Ask(
-                **self._to(route.owner, waiting),
-                not_after_ms=int(until_s * 1000) + route.ahead_ms,
-                protocol=protocol,
-                name=name,
-                host=self._me.host,
-                by=waiting.by,
-                part=part,
-                parts=parts,
-            )
-            topic = ADMIN_REQUESTS if is_action else REQUESTS
+        for ask, data in asks:
             self._write(writer, topic, ask, data, waiting)
 
     def _to(self, owner: Owner, waiting: _Waiting) -> dict[str, Any]:

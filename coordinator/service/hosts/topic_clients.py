@@ -14,7 +14,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from coordinator.kafka.damaged_batch import UNREADABLE
-from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
+from coordinator.kafka.librdkafka import READS_ON, WITHOUT_A_GROUP, new_client
 from coordinator.protocol.host_records import REQUESTS, Headers
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import TopicAndPartition
@@ -27,13 +27,6 @@ POLL_S = 0.1
 """A reader or writer that is to end, or to read another partition, notices it within this many seconds."""
 WAITS_MS = 5_000
 """A record that no broker takes within this many milliseconds is dropped; its sender sends another record."""
-
-_PASSING = NO_ANSWER | frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
-    }
-)
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +132,7 @@ class Reader:
             if (error := message.error()) is not None:
                 if error.code() in UNREADABLE and offset >= 0:
                     self._step_over(where, offset, error)
-                elif error.code() not in _PASSING:
+                elif error.code() not in READS_ON:
                     self._once.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
                 continue
             with self._changing:

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
     NewTopic,
 )
 
-from coordinator.kafka.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, new_client
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
+from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.protocol.errors import BrokerRefused
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
 from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
@@ -144,8 +144,4 @@ def _errors_of(state: StateTopic, what: str, topic: str) -> Iterator[None]:
             return
         if is_denied(error):
             raise HostTopicNotAuthorized(what=what, topic=topic) from None
-        if error.retriable() or error.code() in NO_ANSWER:
-            raise BrokerNotReachable(
-                addresses=state.bootstrap_servers, timeout_ms=state.broker_timeout_ms, reason=error.name()
-            ) from None
-        raise BrokerRefused(addresses=state.bootstrap_servers, what=f"{what} ({topic})", reason=error.name()) from None
+        raise state.failed(f"{what} ({topic})", error) from None

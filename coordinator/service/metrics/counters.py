@@ -24,46 +24,94 @@ MOST_MEMBERS = 10_000
 """The last acknowledgement of up to this many members is remembered."""
 
 _COUNTERS = {
-    "acquired": ("share_group_acquired_records", "Records that members acquired.", ("member_type",)),
-    "redelivered": ("share_group_redelivered_records", "Acquired records that had been acquired before.", ()),
+    "acquired": ("share_group_acquired_records", "Records that members acquired.", ("group", "member_type")),
+    "redelivered": ("share_group_redelivered_records", "Acquired records that had been acquired before.", ("group",)),
     "acknowledged": (
         "share_group_record_acknowledgements",
         "Records that were acknowledged, by outcome (ShareGroupMetrics, RecordAcknowledgementsPerSec).",
-        ("ack_type",),
+        ("group", "ack_type"),
     ),
     "given_up": (
         "share_group_given_up_records",
         "Records that were given up at the delivery limit, by the reason that their dead letters have.",
-        ("disposition",),
+        ("group", "disposition"),
     ),
     "removed": (
         "share_partition_removed_records",
         "Records that Kafka removed before they were done: retention, or a deletion.",
-        ("topic", "partition"),
+        ("group", "topic", "partition"),
     ),
     "dead_letters": (
         "share_group_dead_letter_queue_records",
         "Records whose dead letter was written (ShareGroupMetrics, DeadLetterQueueRecordCount).",
-        (),
+        ("group",),
     ),
     "lock_timeouts": (
         "share_partition_acquisition_lock_timeouts",
         "Records whose lock, or holder's session, timed out (SharePartitionMetrics, AcquisitionLockTimeoutPerSec).",
-        ("topic", "partition"),
+        ("group", "topic", "partition"),
     ),
-    "reclaims": ("share_group_plan_reclaims", "Plans of queries that a later process reclaimed.", ()),
+    "reclaims": ("share_group_plan_reclaims", "Plans of queries that a later process reclaimed.", ("group",)),
     "left_out": (
         "share_group_left_out_records",
         "Records that a reclaimed plan continued without, by reason.",
-        ("reason",),
+        ("group", "reason"),
     ),
     "rebalances": (
         "share_group_rebalances",
         "New assignments of partitions to ShareConsumers (group-coordinator-metrics, share-group-rebalance-count).",
-        (),
+        ("group",),
     ),
-    "sessions_ended": ("share_group_sessions_ended", "Sessions of members that ended.", ("how",)),
+    "sessions_ended": ("share_group_sessions_ended", "Sessions of members that ended.", ("group", "how")),
+    "busy_s": (
+        "share_group_busy_seconds",
+        "Seconds in which members held records that they have acknowledged since, each second of a member once.",
+        ("group",),
+    ),
+    "write_failures": (
+        "share_coordinator_write_failures",
+        "Writes of a group's state that failed: refused, fenced by another owner, or of unknown outcome.",
+        ("reason",),
+    ),
+    "requests": (
+        "share_coordinator_requests",
+        "Requests that were handled (BrokerTopicMetrics, TotalShareFetchRequestsPerSec and "
+        "TotalShareAcknowledgementRequestsPerSec).",
+        ("request",),
+    ),
+    "failed_requests": (
+        "share_coordinator_failed_requests",
+        "Requests that were refused, by error (BrokerTopicMetrics, FailedShareFetchRequestsPerSec and "
+        "FailedShareAcknowledgementRequestsPerSec).",
+        ("request", "error"),
+    ),
+    "taken": (
+        "share_coordinator_groups_taken",
+        "Groups that were taken from another owner, by reason: it gave the group up, was replaced, or is silent.",
+        ("reason",),
+    ),
+    "passed_on": (
+        "share_coordinator_passed_on_requests",
+        "Requests that were passed on to the owner of their group on another host, by result.",
+        ("result",),
+    ),
+    "of_other_hosts": (
+        "share_coordinator_requests_of_other_hosts",
+        "Requests of other hosts to groups that this coordinator owns; they count as handled ones as well.",
+        ("request",),
+    ),
 }
+"""Each counter's name for Prometheus, its text, and its labels. The first ones have the names of the core's counts."""
+_HISTOGRAMS = (
+    (
+        "share_coordinator_write_latency_seconds",
+        "Seconds that writes to the state store took (share-coordinator-metrics, write-latency-avg and -max).",
+    ),
+    (
+        "share_coordinator_group_load_seconds",
+        "Seconds that loading a group's state took (ShareGroupMetrics, PartitionLoadTimeMs).",
+    ),
+)
 
 
 class Counters:
@@ -71,64 +119,10 @@ class Counters:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._counters = {
-            name: Counter(metric, text, ("group", *labels), registry=registry)
-            for name, (metric, text, labels) in _COUNTERS.items()
+            name: Counter(metric, text, labels, registry=registry) for name, (metric, text, labels) in _COUNTERS.items()
         }
-        self._busy = Counter(
-            "share_group_busy_seconds",
-            "Seconds in which members held records that they have acknowledged since, each second of a member once.",
-            ("group",),
-            registry=registry,
-        )
-        self._writes = Histogram(
-            "share_coordinator_write_latency_seconds",
-            "Seconds that writes to the state store took (share-coordinator-metrics, write-latency-avg and -max).",
-            buckets=LATENCIES_S,
-            registry=registry,
-        )
-        self._loads = Histogram(
-            "share_coordinator_group_load_seconds",
-            "Seconds that loading a group's state took (ShareGroupMetrics, PartitionLoadTimeMs).",
-            buckets=LATENCIES_S,
-            registry=registry,
-        )
-        self._failures = Counter(
-            "share_coordinator_write_failures",
-            "Writes of a group's state that failed: refused, fenced by another owner, or of unknown outcome.",
-            ("reason",),
-            registry=registry,
-        )
-        self._requests = Counter(
-            "share_coordinator_requests",
-            "Requests that were handled (BrokerTopicMetrics, TotalShareFetchRequestsPerSec and "
-            "TotalShareAcknowledgementRequestsPerSec).",
-            ("request",),
-            registry=registry,
-        )
-        self._refused = Counter(
-            "share_coordinator_failed_requests",
-            "Requests that were refused, by error (BrokerTopicMetrics, FailedShareFetchRequestsPerSec and "
-            "FailedShareAcknowledgementRequestsPerSec).",
-            ("request", "error"),
-            registry=registry,
-        )
-        self._taken = Counter(
-            "share_coordinator_groups_taken",
-            "Groups that were taken from another owner, by reason: it gave the group up, was replaced, or is silent.",
-            ("reason",),
-            registry=registry,
-        )
-        self._passed_on = Counter(
-            "share_coordinator_passed_on_requests",
-            "Requests that were passed on to the owner of their group on another host, by result.",
-            ("result",),
-            registry=registry,
-        )
-        self._of_other_hosts = Counter(
-            "share_coordinator_requests_of_other_hosts",
-            "Requests of other hosts to groups that this coordinator owns; they count as handled ones as well.",
-            ("request",),
-            registry=registry,
+        self._writes, self._loads = (
+            Histogram(metric, text, buckets=LATENCIES_S, registry=registry) for metric, text in _HISTOGRAMS
         )
         self._busy_until_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._changing = threading.Lock()
@@ -137,7 +131,10 @@ class Counters:
         if count.name == "held":
             self._add_busy(group_id, count)
         elif count.number:
-            self._counters[count.name].labels(group_id, *count.labels).inc(count.number)
+            self._count(count.name, group_id, *count.labels, number=count.number)
+
+    def _count(self, name: str, *labels: str, number: float = 1) -> None:
+        self._counters[name].labels(*labels).inc(number)
 
     def _add_busy(self, group_id: str, count: Count) -> None:
         """Add the time since the acquisition, or since the member's last acknowledgement if that is later."""
@@ -147,7 +144,7 @@ class Counters:
             self._busy_until_ms[group_id, count.labels[0]] = now_ms
             if len(self._busy_until_ms) > MOST_MEMBERS:
                 self._busy_until_ms.popitem(last=False)
-        self._busy.labels(group_id).inc(max(0, now_ms - max(acquired_ms, before_ms)) / 1000)
+        self._count("busy_s", group_id, number=max(0, now_ms - max(acquired_ms, before_ms)) / 1000)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -156,10 +153,10 @@ class Counters:
             yield
         except StorePartlyFailed as partly:
             for error in partly.failed.values():
-                self._failures.labels(_reason(error)).inc()
+                self._count("write_failures", _reason(error))
             raise
         except Exception as error:
-            self._failures.labels(_reason(error)).inc()
+            self._count("write_failures", _reason(error))
             raise
         self._writes.observe(time.perf_counter() - begun_s)
 
@@ -170,13 +167,13 @@ class Counters:
         self._loads.observe(time.perf_counter() - begun_s)
 
     def taken(self, why: str) -> None:
-        self._taken.labels(why).inc()
+        self._count("taken", why)
 
     def passed_on(self, result: str) -> None:
-        self._passed_on.labels(result).inc()
+        self._count("passed_on", result)
 
     def asked_by_other_host(self, request: str) -> None:
-        self._of_other_hosts.labels(request).inc()
+        self._count("of_other_hosts", request)
 
     @contextlib.contextmanager
     def handling(self, request: Request[Any]) -> Iterator[None]:
@@ -189,10 +186,10 @@ class Counters:
             raise
         except BaseException as raised:
             error = type(raised).__name__ if isinstance(raised, ShareGroupError) else "InternalError"
-            self._refused.labels(name, error).inc()
-            self._requests.labels(name).inc()
+            self._count("failed_requests", name, error)
+            self._count("requests", name)
             raise
-        self._requests.labels(name).inc()
+        self._count("requests", name)
 
 
 def _reason(error: Exception) -> str:

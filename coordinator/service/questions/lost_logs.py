@@ -15,7 +15,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, Share
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.transaction import Access, Groups, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Groups, TransactionSteps, ask, looking
 
 MOST_SHRUNK = 10_000
 """Up to this many shrunk logs are remembered, so that each is logged once."""
@@ -87,10 +87,7 @@ class LostLogs:
         """The topics of each group. The topics of a group that is not loaded here are read once: its owner sees
         changes."""
 
-        def look(group: ShareGroup) -> TransactionSteps[KnownTopics]:
-            yield from ()
-            return known_topics(group)
-
+        look = looking(known_topics)
         served = self._groups.served_groups()
         for group_id in [*self._looked_at]:
             if group_id not in served and self._looked_at[group_id] is None:

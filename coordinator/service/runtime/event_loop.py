@@ -98,15 +98,9 @@ class _EventLoop:
             answer.cancel()
         return {g: answer.result() for g, answer in answers.items() if answer in done and answer.exception() is None}
 
-    def rested_groups(self) -> dict[str, GroupMeasures]:
-        return dict(self.runtime.rested)
-
     def may_rest(self, *, loaded: bool = False) -> bool:
         with self._stepping:
             return self.runtime.may_rest(self.clock.now_ms(), loaded=loaded)
-
-    def has_dead_letters_due(self, group_id: str) -> bool:
-        return self.runtime.has_dead_letters_due(group_id)
 
     def close(self) -> None:
         with self._awake:
@@ -230,10 +224,6 @@ class PartitionedRuntime:
     def __repr__(self) -> str:
         return f"<PartitionedRuntime {len(self._event_loops)}>"
 
-    def count_groups(self) -> int:
-        """The number of groups that are served now."""
-        return len(self.served_groups())
-
     def served_groups(self) -> dict[str, bool]:
         """The groups that are served now, and whether each has a member with a session."""
         return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
@@ -250,7 +240,7 @@ class PartitionedRuntime:
     def rested_groups(self) -> dict[str, GroupMeasures]:
         """The measures of groups that this process unloaded at rest and still owns, as they were then. Empty if another
         process could take a group unnoticed."""
-        return {group_id: each for loop in self._all() for group_id, each in loop.rested_groups().items()}
+        return {group_id: each for loop in self._all() for group_id, each in dict(loop.runtime.rested).items()}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member. ``loaded``: look at the loaded groups
@@ -260,7 +250,7 @@ class PartitionedRuntime:
     def has_dead_letters_due(self, group_id: str) -> bool:
         """Whether records of a group that is served now wait for their dead letters."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
-        return event_loop is not None and event_loop.has_dead_letters_due(group_id)
+        return event_loop is not None and event_loop.runtime.has_dead_letters_due(group_id)
 
     def tenure(self, group_id: str) -> str:
         """The tenure of this process as the owner of the group; empty if this process does not serve the group."""

@@ -77,6 +77,16 @@ def one(command: Request[Reply]) -> Transaction[Reply]:
     return transaction
 
 
+def looking(look: Callable[[ShareGroup], T]) -> Transaction[T]:
+    """The transaction that returns what ``look`` finds in the group. It gives no command."""
+
+    def transaction(group: ShareGroup) -> TransactionSteps[T]:
+        yield from ()  # a transaction is a generator
+        return look(group)
+
+    return transaction
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromAnotherHost:
     """The bounds of a request that came from another host. Only the group's owner with this tenure carries it out, and

@@ -52,7 +52,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import OffsetRange, SharePartitionKey, TopicAndPartition
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask, looking
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +97,7 @@ def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
         ShareGroupError: a config of the request is refused.
     """
 
-    def transaction(group: ShareGroup) -> TransactionSteps[JoinView]:
-        yield from ()
+    def look(group: ShareGroup) -> JoinView:
         config = GroupConfig.parse(changed_configs(group.configs, request.configs))
         return JoinView(
             exists=group.exists,
@@ -110,7 +109,7 @@ def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
             reads_dead_letters=reads_topic(group, config.errors_deadletterqueue_topic_name, without=request.member_id),
         )
 
-    return transaction
+    return looking(look)
 
 
 def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartition, Start]) -> Transaction[Joined]:
@@ -380,7 +379,7 @@ def shown_partitions(
     """
     wanted, only = frozenset(topics), frozenset(numbers)
 
-    def transaction(group: ShareGroup) -> TransactionSteps[tuple[list[TopicIdPartition], bool]]:
+    def look(group: ShareGroup) -> tuple[list[TopicIdPartition], bool]:
         if not group.exists:
             raise GroupIdNotFound(group_id=group_id)
         names = {topic_id: topic for topic, topic_id in group.topics.items() if not wanted or topic in wanted}
@@ -389,10 +388,9 @@ def shown_partitions(
             for key in group.partitions
             if key.topic_id in names and (not only or key.partition in only)
         ]
-        yield from ()
         return shown, group.config.share_isolation_level == "read_committed"
 
-    return transaction
+    return looking(look)
 
 
 def bounds_of_ends(

@@ -188,7 +188,9 @@ class KafkaStore:
         claimed = group_id in self._claimed
         self._claimed.discard(group_id)  # also if the load fails: the next one may be for a request without a claim
         try:
-            self._verify()
+            if self._topic_error is not None:
+                raise self._topic_error
+            self._topic.verify()
             yield from self._load(group_id, claimed=claimed)
         except StateTopicMissing:
             self._on_missing()
@@ -518,11 +520,6 @@ class KafkaStore:
 
             newest: Owner | None = retry_until(NEW_OWNER_S, _PAUSE, retry_if_result(lambda owner: owner is None))(look)
             return newest
-
-    def _verify(self) -> None:
-        if self._topic_error is not None:
-            raise self._topic_error
-        self._topic.verify()
 
     # --- inside: writing
 

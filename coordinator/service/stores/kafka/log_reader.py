@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from coordinator.kafka.damaged_batch import UNREADABLE
-from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused, new_client
+from coordinator.kafka.librdkafka import READS_ON, WITHOUT_A_GROUP, is_refused, new_client
 from coordinator.kafka.record_headers import is_copy
 from coordinator.protocol.errors import BrokerSecurityFailed, StateBatchUnreadable
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
@@ -36,13 +36,6 @@ PROGRESS_S = 5.0
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
 """One reader fetches up to this many kilobytes ahead: few, since many partitions may be loaded at the same time."""
-
-_PASSING = NO_ANSWER | frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
-    }
-)
 
 _log = logging.getLogger(__name__)
 
@@ -162,6 +155,6 @@ class LogReader:
                 raise StateBatchUnreadable(
                     topic=self._topic.name, partition=self.partition, offset=offset, reason=error.str()
                 )
-            elif error.code() not in _PASSING:
+            elif error.code() not in READS_ON:
                 raise StoreRefused(f"{self!r}: {error.name()} {error.str()}")
         return records

@@ -105,6 +105,14 @@ class StateTopic:
     def missing(self, what: str) -> StateTopicMissing:
         return StateTopicMissing(topic=self.name, what=what)
 
+    def failed(self, what: str, error: KafkaError) -> BrokerNotReachable | BrokerRefused:
+        """The error of a request, ``what`` in words, that no broker answered or that the brokers refused."""
+        if error.retriable() or error.code() in NO_ANSWER:
+            return BrokerNotReachable(
+                addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
+            )
+        return BrokerRefused(addresses=self.bootstrap_servers, what=what, reason=error.name())
+
     def verify(self) -> None:
         """Check that the topic exists and has the same id as before.
 
@@ -265,16 +273,10 @@ class StateTopic:
                 raise self.denied(what) from None
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _Exists from None
-            if error.retriable() or error.code() in NO_ANSWER:
-                raise BrokerNotReachable(
-                    addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
-                ) from None
             if error.code() in _NOT_SO:
                 reason = f"the brokers do not {what} ({error.name()}: {error.str()})"
                 raise StateTopicUnfit(topic=self.name, reason=reason) from None
-            raise BrokerRefused(
-                addresses=self.bootstrap_servers, what=f"{what} ({self.name})", reason=error.name()
-            ) from None
+            raise self.failed(f"{what} ({self.name})", error) from None
 
 
 class _Exists(Exception):
