@@ -324,7 +324,9 @@ class OnDemand:
         try:
             process = self._launch()
         except OSError as error:
-            raise self._no_process(error) from error
+            reason = f"a process can't be started ({error.strerror}: {sys.executable})"
+            named = self._not_here(reason) if error.errno in FORBIDDEN else self._not_started(reason)
+            raise named from error
         assert process.stdout is not None
         with contextlib.closing(process.stdout):
             line = _first_line(process.stdout.fileno(), START_TIMEOUT_S)
@@ -388,10 +390,6 @@ class OnDemand:
             process.returncode = 0  # else Python warns, as this process ends, of one that it did not wait for
             _children.append(process.pid)
         return process
-
-    def _no_process(self, error: OSError) -> ShareGroupError:
-        reason = f"a process can't be started ({error.strerror}: {sys.executable})"
-        return self._not_here(reason) if error.errno in FORBIDDEN else self._not_started(reason)
 
     def _not_here(self, reason: str) -> NoCoordinatorHere:
         return NoCoordinatorHere(cluster=self.bootstrap_servers, reason=reason)

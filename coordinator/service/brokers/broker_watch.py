@@ -147,11 +147,7 @@ class BrokerWatch:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
             self._asked_at = {key: at for key, at in self._asked_at.items() if key[0][0] not in gone}
-            self._log_starts = {
-                topic_partition: at
-                for topic_partition, at in self._log_starts.items()
-                if topic_partition[0] not in gone
-            }
+            self._log_starts = {where: at for where, at in self._log_starts.items() if where[0] not in gone}
 
     def _keep_last_ends(self, name: str) -> None:
         if (topic_id := self._topic_ids.get(name)) is not None and (reached := self._reached_of(name)):
@@ -162,11 +158,7 @@ class BrokerWatch:
         self._fell = {key for key in self._fell if key[0][0] != name}
 
     def _reached_of(self, name: str) -> dict[tuple[int, bool], int]:
-        return {
-            (topic_partition[1], level): end
-            for (topic_partition, level), end in self._reached.items()
-            if topic_partition[0] == name
-        }
+        return {(where[1], level): end for (where, level), end in self._reached.items() if where[0] == name}
 
     # --- offsets
 
@@ -202,14 +194,9 @@ class BrokerWatch:
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts of the last refresh. Missing ones are fetched from the brokers."""
         wanted = list(topic_partitions)
-        missing = [topic_partition for topic_partition in wanted if topic_partition not in self._log_starts]
-        if missing:
+        if missing := [where for where in wanted if where not in self._log_starts]:
             self.ask_log_starts(missing)
-        return {
-            topic_partition: self._log_starts[topic_partition]
-            for topic_partition in wanted
-            if topic_partition in self._log_starts
-        }
+        return {where: self._log_starts[where] for where in wanted if where in self._log_starts}
 
     def ask_ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
@@ -239,9 +226,9 @@ class BrokerWatch:
         with self._changed:
             if self._remade != remade:
                 return found  # not cached: they may be a deleted topic's
-            keys = [(topic_partition, read_committed) for topic_partition in wanted]
+            keys = [(where, read_committed) for where in wanted]
             before = [self._ends.pop(key, None) for key in keys]
-            self._ends.update({(topic_partition, read_committed): end for topic_partition, end in found.items()})
+            self._ends.update({(where, read_committed): end for where, end in found.items()})
             self._asked_at.update(dict.fromkeys(keys, asked_at))
             self._reach(keys)
             moved = before != [self._ends.get(key) for key in keys]
@@ -263,7 +250,7 @@ class BrokerWatch:
             else:
                 self._reached[key] = end
         self._fell |= fell
-        self._drop_topics({topic_partition[0] for topic_partition, _ in fell})
+        self._drop_topics({where[0] for where, _ in fell})
 
     def _drop_topics(self, names: set[str]) -> None:
         if names:
@@ -273,16 +260,11 @@ class BrokerWatch:
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
         with self._changed:
-            known = {
-                topic_partition: self._ends.get((topic_partition, read_committed))
-                for topic_partition in topic_partitions
-            }
-        return {topic_partition: end for topic_partition, end in known.items() if end is not None}
+            known = {where: self._ends.get((where, read_committed)) for where in topic_partitions}
+        return {where: end for where, end in known.items() if end is not None}
 
     def known_ends(
-        self,
-        topic_partitions: list[TopicAndPartition],
-        read_committed: bool,
+        self, topic_partitions: list[TopicAndPartition], read_committed: bool
     ) -> dict[TopicAndPartition, int]:
         """The cached ends if they are new, else the ends from the brokers. If no broker answers, the cached ends."""
         if not self.are_new(topic_partitions, read_committed=read_committed):
@@ -294,15 +276,12 @@ class BrokerWatch:
         """Whether the cached ends are as new as the refreshing thread keeps them."""
         oldest = time.monotonic() - max(self._slowest_s, self._pause_s)
         with self._changed:
-            return all(
-                self._asked_at.get((topic_partition, read_committed), 0.0) >= oldest
-                for topic_partition in topic_partitions
-            )
+            return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in topic_partitions)
 
     @contextlib.contextmanager
     def waiting(self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
         """A context in which a member waits for records of these partitions: their ends are refreshed."""
-        keys = [(topic_partition, read_committed) for topic_partition in topic_partitions]
+        keys = [(where, read_committed) for where in topic_partitions]
         with self._changed:
             self._waited_for.update(keys)
             self._changed.notify_all()
@@ -336,11 +315,9 @@ class BrokerWatch:
             if self._moves != moves:  # seen by this thread, or by a request since the last fetch
                 moves, moved_at, self._pause_s = self._moves, now_s, self._fastest_s
             else:
-                self._pause_s = min(2 * self._pause_s, self._slowest(now_s - moved_at))
+                is_quiet = now_s - moved_at >= QUIET_AFTER_S
+                self._pause_s = min(2 * self._pause_s, max(QUIET_S if is_quiet else 0.0, self._slowest_s))
             next_at = now_s + self._pause_s
-
-    def _slowest(self, quiet_s: float) -> float:
-        return self._slowest_s if quiet_s < QUIET_AFTER_S else max(QUIET_S, self._slowest_s)
 
     def _wanted(self, next_at: float) -> list[Key] | None:
         """Block until ``next_at``. Returns the partitions that members wait for; None once the cache is closed."""
@@ -354,8 +331,7 @@ class BrokerWatch:
 
     def _ask(self, keys: list[Key]) -> None:
         for read_committed in (False, True):
-            topic_partitions = [topic_partition for topic_partition, level in keys if level == read_committed]
-            if topic_partitions:
+            if topic_partitions := [where for where, level in keys if level == read_committed]:
                 self.ask_answering_ends(topic_partitions, read_committed=read_committed)
 
 

@@ -236,7 +236,7 @@ class GroupWorker:
             return HEADERS_ONLY if result.headers_only else WRITTEN
         is_permanent = result.status is WriteStatus.PERMANENT_FAILURE
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
-        if (is_permanent and does_archive) or self._archives_without(backlog):
+        if does_archive and (is_permanent or self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS):
             self._log_lost(f"{written.origin} {result.reason}")
             return "lost"
         if result.reason not in OF_THE_RECORD:
@@ -253,10 +253,6 @@ class GroupWorker:
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
     # --- dead letters that can't be written
-
-    def _archives_without(self, backlog: Backlog) -> bool:
-        does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
-        return does_archive and self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS
 
     def _log_lost(self, what: str) -> None:
         self._log.warn(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,7 +35,6 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     DescribeGroup,
-    Done,
     GivenUp,
     GroupDescription,
     GroupRequest,
@@ -125,7 +125,8 @@ class CoordinatorService(Handlers):
                 AcquireRecords: self._acquire_records,
                 Acknowledge: self._acknowledge,
                 MarkInProgress: self._single_command,
-                ReportProgress: self._report_progress,
+                # A signal takes no group: nothing depends on it.
+                ReportProgress: partial(self._single_command, access=Access.PEEK),
                 NextPlan: self._next_plan,
                 StartPlan: self._start_plan,
                 LatestOffsets: self._latest_offsets,
@@ -137,16 +138,12 @@ class CoordinatorService(Handlers):
 
     # --- members
 
-    def _single_command(self, request: GroupRequest[Reply]) -> Reply:
-        return self._runtime.call(request.group_id, transactions.single_command(request))
+    def _single_command(self, request: GroupRequest[Reply], access: Access = Access.SERVE) -> Reply:
+        return self._runtime.call(request.group_id, transactions.single_command(request), access)
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
         self.lost_logs.note_looked_at(request.group_id)
         return with_lag(self._runtime, self._watch.cluster, request)
-
-    def _report_progress(self, request: ReportProgress) -> Done:
-        """Looks only: nothing depends on a signal, so it takes no group."""
-        return self._runtime.call(request.group_id, transactions.single_command(request), Access.PEEK)
 
     def _join(self, request: JoinGroup) -> Joined:
         subscription = Subscription.of(request)

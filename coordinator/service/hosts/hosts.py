@@ -22,7 +22,6 @@ from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.runtime import Measures
-from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
@@ -160,7 +159,9 @@ class Hosts:
             self._measures.asked_by_other_host(request_name(name))
         answer = self._answer(name, body, asker)
         if RIGHT_OF.get(name) is Right.MEMBER and asker.origin is not None:
-            self._hand_over_if_left(asker.origin)
+            group_id = asker.origin.group_id  # handed over if no member of this host has asked for it for long
+            if self._transport.now_s() - self._asked_s.get(group_id, -inf) > self._idle_s:
+                self._groups.hand_over(group_id, asker.origin.tenure)
         return answer
 
     @contextlib.contextmanager
@@ -186,11 +187,6 @@ class Hosts:
             raise
         if self._measures is not None:
             self._measures.passed_on("answered")
-
-    def _hand_over_if_left(self, origin: FromAnotherHost) -> None:
-        """Hand the group over to the host whose member asks for it, if no member of this host has for long."""
-        if self._transport.now_s() - self._asked_s.get(origin.group_id, -inf) > self._idle_s:
-            self._groups.hand_over(origin.group_id, origin.tenure)
 
     def _tell(self, group_id: str, owner: Owner) -> None:
         if self._once.changes(group_id, owner.tenure):

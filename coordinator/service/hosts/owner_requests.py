@@ -400,7 +400,10 @@ class OwnerRequests:
             late = Late(id=_shown(request), asker=request.asker, clock_ms=self._groups.clock.now_ms())
             self._reply(request, late)
         else:
-            self._receive(requests, request, message.value() or b"")
+            with self._receiving:
+                received = requests.add(request, message.value() or b"", self._transport.now_s())
+            if received is not None:
+                requests.threads.submit(self._carry_out, requests, received)
 
     def _alive(self, requests: _Requests, probe: Probe) -> Alive:
         with self._receiving:
@@ -420,12 +423,6 @@ class OwnerRequests:
         if kept is not None and not ask.part:
             self._write_answer(ask, kept.answer)
         return True
-
-    def _receive(self, requests: _Requests, ask: Ask, body: bytes) -> None:
-        with self._receiving:
-            received = requests.add(ask, body, self._transport.now_s())
-        if received is not None:
-            requests.threads.submit(self._carry_out, requests, received)
 
     # --- the threads of the requests
 

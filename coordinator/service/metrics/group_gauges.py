@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 
 from coordinator.core.commands.counts import QUERY, SHARE_CONSUMER
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
-from coordinator.protocol.messages import RecordCounts
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.transaction import one
@@ -80,10 +79,6 @@ class GroupGauges(Collector):
         return self._ends_of(sorted(wanted), read_committed) if wanted else {}
 
 
-def _archived(records: RecordCounts) -> dict[str, int]:
-    return {"gap" if reason == "none" else reason: number for reason, number in records.archived.items()}
-
-
 def _add(
     group_id: str,
     measures: GroupMeasures,
@@ -98,7 +93,8 @@ def _add(
     records = measures.records
     kafkas = {"removed": records.removed, "deleted": records.deleted}
     done = {"accepted": records.accepted, "skipped": records.skipped, "repeated": records.repeated}
-    for how, number in {**done, **kafkas, **_archived(records)}.items():
+    archived = {"gap" if reason == "none" else reason: number for reason, number in records.archived.items()}
+    for how, number in {**done, **kafkas, **archived}.items():
         of_group["share_group_done_records"].add_metric((group_id, how), number)
     of_group["share_group_unaccounted_records"].add_metric((group_id,), records.unaccounted)
     for stage, number in measures.isolated.items():

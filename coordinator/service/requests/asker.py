@@ -9,10 +9,6 @@ from coordinator.protocol.rights import Caller
 from coordinator.service.runtime.transaction import FromAnotherHost
 
 
-def _waits() -> bool:
-    return False
-
-
 class Asker(NamedTuple):
     """The ``caller``: its name and its rights; the ``peer`` from which it asks; the ``protocol`` version of its
     program, empty if it names none. ``request_id``: the client's own id of the request, empty if it gave none.
@@ -24,4 +20,4 @@ class Asker(NamedTuple):
     protocol: str
     request_id: str = ""
     origin: FromAnotherHost | None = None
-    is_gone: Callable[[], bool] = _waits
+    is_gone: Callable[[], bool] = lambda: False

@@ -76,7 +76,9 @@ class SqliteStore(SoleOwner):
         self._lock = FileLock(f"{self.path}.lock", thread_local=False)
         try:
             self._acquire(lock_timeout_s)
-            self._connection = self._open(is_new=self._check_file())
+            if not self.path.exists():
+                self.path.touch(mode=0o600)
+            self._connection = self._open(is_new=check_state_file(self.path))
             self._inodes = self._found()
         except BaseException as error:
             self._lock.release()
@@ -90,10 +92,6 @@ class SqliteStore(SoleOwner):
         return str(self.path)
 
     # --- taking ownership
-
-    @property
-    def _owner_path(self) -> Path:
-        return Path(f"{self.path}.owner")
 
     def _check_place(self) -> None:
         """Check that the file and its lock can be made there. Otherwise an error would look as if another process had
@@ -121,17 +119,7 @@ class SqliteStore(SoleOwner):
         except Timeout:
             raise StateStoreInUse(path=self.path, owner=owner_of(self.path)) from None
         # Beside the lock file, since opening the lock file empties it.
-        self._owner_path.write_text(str(os.getpid()), encoding="ascii")
-
-    def _check_file(self) -> bool:
-        """Whether the file is new. Checks the file before anything is changed.
-
-        Raises:
-            StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: the file is not this version's to change.
-        """
-        if not self.path.exists():
-            self.path.touch(mode=0o600)
-        return check_state_file(self.path)
+        Path(f"{self.path}.owner").write_text(str(os.getpid()), encoding="ascii")
 
     def _open(self, *, is_new: bool) -> sqlite3.Connection:
         try:
