@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import pyarrow as pa
 import tenacity
@@ -57,51 +57,8 @@ right."""
 _log = logging.getLogger(__name__)
 
 
-class Directory(Protocol):
-    """Finds the coordinator of a group. Its implementations are OnDemand and Endpoints."""
-
-    @property
-    def are_several(self) -> bool:
-        """Whether groups can have different coordinators, of which each can answer for any group."""
-
-    @property
-    def where(self) -> str:
-        """The addresses, and the store where it is known, for logs and error texts."""
-
-    def connect(self, group_id: str = "") -> Connection:
-        """A new connection to a coordinator that answers for the group; without a group, to any coordinator.
-
-        Raises:
-            Unreachable: no coordinator answers.
-            ShareGroupError: a coordinator refused, or could not be started.
-        """
-
-    def turn_from(self, connection: Connection) -> None:
-        """Record that the coordinator behind the connection can't serve now: another coordinator is asked for a
-        while."""
-
-    def may_go_back(self, group_id: str, connection: Connection) -> bool:
-        """Whether a coordinator that comes before this one may answer again."""
-
-    def named(self, connection: Connection) -> str:
-        """The coordinator behind the connection in words, for the log."""
-
-    def naming_log(self, error: ShareGroupError) -> ShareGroupError:
-        """The error of a coordinator, with the path of its log where it is known and the error does not name it."""
-
-    def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """The error for a coordinator that gave no answer until the retry timeout."""
-
-    def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """The error for a coordinator that refused with retriable errors, ``error`` last, until the retry timeout."""
-
-    def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """Handle brokers that refuse the coordinator's credentials. Returns if a new coordinator, with this client's
-        credentials, can replace it.
-
-        Raises:
-            BrokerSecurityFailed: it can't.
-        """
+Directory: TypeAlias = OnDemand | Endpoints
+"""Finds the coordinator of a group."""
 
 
 class CoordinatorClient:

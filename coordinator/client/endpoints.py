@@ -48,8 +48,8 @@ def in_order(group_id: str, addresses: Iterable[tuple[str, int]]) -> list[tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoints:
-    """A :class:`~coordinator.client.client.Directory` of standalone coordinators. ``tls`` None: TLS with the system's
-    certificates, but none on loopback."""
+    """Finds standalone coordinators, with the methods of :class:`~coordinator.client.on_demand.OnDemand`. ``tls`` None:
+    TLS with the system's certificates, but none on loopback."""
 
     addresses: tuple[tuple[str, int], ...]
     token: str = field(repr=False)

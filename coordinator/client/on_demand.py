@@ -147,8 +147,9 @@ def _addresses(bootstrap_servers: str) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A :class:`~coordinator.client.client.Directory` of one coordinator: that of ``cluster_id`` and ``state_store``
-    (as :func:`store_of` returns it). ``state_file``: if not empty, the SQLite file that keeps the state instead of
+    """Finds one coordinator: that of ``cluster_id`` and ``state_store`` (as :func:`store_of` returns it).
+    ``are_several``: whether groups can have different coordinators, of which each can answer for any group; here they
+    can't. ``state_file``: if not empty, the SQLite file that keeps the state instead of
     ``state_store``, for a cluster that can't keep state; clients still find the coordinator by ``state_store``."""
 
     bootstrap_servers: str
@@ -229,19 +230,24 @@ class OnDemand:
         return found is not None
 
     def turn_from(self, connection: Connection) -> None:
-        """Does nothing: the host has one coordinator."""
+        """Record that the coordinator behind the connection can't serve now: another one is asked for a while. Does
+        nothing here."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
+        """Whether a coordinator that comes before this one may answer again."""
         return False
 
     @property
     def where(self) -> str:
+        """The addresses, and the store where it is known, for logs and error texts."""
         return f"{self.bootstrap_servers} {self.state_store}"
 
     def named(self, connection: Connection) -> str:
+        """The coordinator behind the connection in words, for the log."""
         return f"process {connection.endpoint.pid} on this host, log {self.log_path}"
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
+        """The error of a coordinator, with the path of its log where it is known and the error does not name it."""
         if error.on_host or str(self.log_path) in str(error):
             return error
         if isinstance(error, StateStoreInUse):
@@ -253,10 +259,12 @@ class OnDemand:
         return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
+        """The error for a coordinator that gave no answer until the retry timeout."""
         text = f"it does not answer ({reason}). Its log: {self.log_path}"
         return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
+        """The error for a coordinator that refused with retriable errors, ``error`` last, until the retry timeout."""
         log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(

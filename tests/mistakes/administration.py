@@ -15,7 +15,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.admin_messages import AlterOffsets
 from coordinator.protocol.admin_messages import OffsetChanges as Altered
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.partition_starts import Known
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -188,7 +188,7 @@ def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
 def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin.alter_offsets
 
-    def alter(groups: Groups, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> Altered:
+    def alter(groups: Groups, cluster: KafkaCluster, doubts: TopicDoubts, request: AlterOffsets) -> Altered:
         view = groups.call(request.group_id, admin_actions._look, Access.CLAIM if request.force else Access.SERVE)
         for p in [] if request.topics else sorted(view.starts):
             right(groups, cluster, doubts, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))

@@ -181,7 +181,7 @@ class _AtOnce:
 
 
 class SimulatedCluster:
-    """:class:`coordinator.service.brokers.cluster.Cluster` on the simulated brokers: an answer takes its time."""
+    """:class:`coordinator.service.brokers.cluster.KafkaCluster` on the simulated brokers: an answer takes its time."""
 
     addresses = "simulated:9092"
     allowed = ALL_TOPICS

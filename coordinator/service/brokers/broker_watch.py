@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
 from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.values import TopicAndPartition
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 from coordinator.service.brokers.topic_doubts import DOUBT_REFRESHES, TopicDoubts
 from coordinator.service.brokers.topic_looks import Ids, TopicLooks
@@ -49,7 +49,7 @@ class BrokerWatch:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         *,
         metadata_refresh_ms: int = 10_000,
         watermark_refresh_ms: int = 20,
@@ -343,7 +343,7 @@ class AwayPartitions:
     Rule: only an answer of the leader ends it. Meanwhile nobody waits for that leader who can go on without it.
     """
 
-    def __init__(self, cluster: Cluster, back: Callable[[], None]) -> None:
+    def __init__(self, cluster: KafkaCluster, back: Callable[[], None]) -> None:
         self._cluster, self._back = cluster, back
         self._changed = threading.Condition()
         self._away: set[TopicAndPartition] = set()

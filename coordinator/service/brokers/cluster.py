@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there
@@ -108,62 +108,9 @@ class Seen(NamedTuple):
     end: int
 
 
-class Cluster(Protocol):
-    """The interface of a cluster; tests replace it by a fake."""
-
-    addresses: str
-    allowed: AllowedTopics
-    """The topics that the coordinator's principal reads and writes for groups."""
-
-    def gives_topic_ids(self) -> bool:
-        """Whether topics have ids here."""
-
-    def topic_names(self) -> list[str]:
-        """The names of all topics."""
-
-    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of the topics that exist."""
-
-    def offsets(
-        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
-    ) -> dict[TopicAndPartition, int]:
-        """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
-        for a timestamp in ms the first record at or after it (the end if there is none)."""
-
-    def answered_offsets(
-        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
-    ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
-        """As ``offsets``, with the partitions whose broker does not answer while another broker does."""
-
-    def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
-        """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
-        else shows compaction, transaction markers and aborted batches.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: the log can't be read.
-        """
-
-    def absent(
-        self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
-    ) -> tuple[list[int], int]:
-        """The offsets, of the ascending ``offsets``, at which the log has no record although it reaches beyond them;
-        and how many of ``offsets``, from the first on, were checked. All are checked, or at least one where the
-        monotonic clock reaches ``until_s`` first."""
-
-    def may_write(self, topic: str) -> bool:
-        """Whether the principal may write to a topic that exists; True where the cluster does not say."""
-
-    def create_topic(self, name: str, *, only_ask: bool = False) -> None:
-        """Create the topic, if it does not exist, with the cluster's defaults but for BROKERS_TIME. ``only_ask``: only
-        ask whether it may be created.
-
-        Raises:
-            BrokerRefused: the cluster does not create it.
-        """
-
-
 class KafkaCluster:
-    """A real cluster, through librdkafka's admin client."""
+    """A cluster, through librdkafka's admin client. ``allowed``: the topics that the coordinator's principal reads and
+    writes for groups. Tests replace it by a fake."""
 
     def __init__(
         self,
@@ -223,10 +170,12 @@ class KafkaCluster:
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
+        """The names of all topics."""
         metadata = self._retried("list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
         return sorted(metadata.topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the topics that exist."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -244,6 +193,9 @@ class KafkaCluster:
         read_committed: bool = False,
         timeout_s: float = inf,
     ) -> dict[TopicAndPartition, int]:
+        """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or for a
+        timestamp in ms the first record at or after it (the end if there is none). ``timeout_s``: retry for up to this
+        many seconds."""
         if not (wanted := list(partitions)):
             return {}
         level = isolation_level(read_committed)
@@ -257,6 +209,7 @@ class KafkaCluster:
     def answered_offsets(
         self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
     ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
+        """As ``offsets``, with the partitions whose broker does not answer while another broker does."""
         wanted = list(partitions)
         try:
             return self.offsets(wanted, at, read_committed=read_committed, timeout_s=FOR_ALL_S), set()
@@ -269,6 +222,12 @@ class KafkaCluster:
         return (found, away) if found else (self.offsets(wanted, at, read_committed=read_committed), set())
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+        """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
+        else shows compaction, transaction markers and aborted batches.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: the log can't be read.
+        """
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
         reader = new_client(
             Consumer,
@@ -288,6 +247,9 @@ class KafkaCluster:
     def absent(
         self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
+        """Those of the ascending ``offsets`` at which the log has no record although it reaches beyond them, and how
+        many of ``offsets``, from the first on, were checked. All are checked, or at least one if the monotonic clock
+        reaches ``until_s`` first."""
         originals = SourceRecordReader(self.addresses, self._config, read_committed=read_committed)
         found, answered = [], 0
         try:
@@ -302,6 +264,7 @@ class KafkaCluster:
             originals.close()
 
     def may_write(self, topic: str) -> bool:
+        """Whether the principal may write to a topic that exists; True if the cluster does not say."""
         return not self.lacking(topic, "WRITE")
 
     def lacking(self, topic: str, *operations: str) -> list[str]:
@@ -322,6 +285,12 @@ class KafkaCluster:
         return [name for name in operations if AclOperation[name] not in allowed]
 
     def create_topic(self, name: str, *, only_ask: bool = False) -> None:
+        """Create the topic, unless it exists, with the cluster's defaults but for BROKERS_TIME. ``only_ask``: only ask
+        whether it may be created.
+
+        Raises:
+            BrokerRefused: the cluster does not create it.
+        """
         if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
             if not only_ask:
                 self._retried("create a topic", lambda admin, left_s: admin.list_topics(name, timeout=left_s))

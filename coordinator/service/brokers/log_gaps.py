@@ -21,7 +21,7 @@ from typing import TypeVar
 from coordinator.core.looks.view import LogRange
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import OffsetRange, SharePartitionKey
-from coordinator.service.brokers.cluster import Cluster, Seen
+from coordinator.service.brokers.cluster import KafkaCluster, Seen
 
 MOST_RANGES = 100
 """One request reads up to this many ranges."""
@@ -42,7 +42,7 @@ class LogGaps:
     """Reads logs and remembers which ranges were read whole. Thread-safe: its memory only grows, or is replaced by an
     empty one."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._known: dict[LogRange, float] = {}
         self._sweep_at = KNOWN

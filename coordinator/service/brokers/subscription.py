@@ -29,7 +29,7 @@ from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.protocol.wire import derived_topic_id
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster, TopicInfo
 
 PAUSES_S = (0.1, 0.3, 0.6)
 """Pauses, in seconds, before the second, the third and the last request."""
@@ -79,7 +79,7 @@ class Subscription:
     def named(self) -> tuple[str, ...]:
         return *self.topics, *dict(self.assign)
 
-    def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
+    def find(self, cluster: KafkaCluster) -> dict[str, TopicInfo]:
         if self.pattern is not None:
             return cluster.topics(name for name in cluster.topic_names() if self.has(name))
         return cluster.topics(self.topics or dict(self.assign))
@@ -101,7 +101,7 @@ class Subscription:
         for topic in self.named:
             check_topic(topic)
 
-    def check(self, found: Mapping[str, TopicInfo], cluster: Cluster) -> None:
+    def check(self, found: Mapping[str, TopicInfo], cluster: KafkaCluster) -> None:
         """Check that the named topics and partitions are among those ``found``.
 
         Raises:
@@ -155,7 +155,12 @@ class NotShown(NamedTuple):
 
 
 def topic_ids_not_shown(
-    cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
+    cluster: KafkaCluster,
+    topics: Mapping[str, str],
+    group_id: str,
+    *,
+    topic_ids: bool,
+    past: frozenset[str] = frozenset(),
 ) -> NotShown:
     """Returns the ids, of ``topics`` (names by id), that no topic of that name has now.
     :mod:`coordinator.service.brokers.topic_doubts` decides which of the missing topics count as deleted. ``topic_ids``:
@@ -174,7 +179,7 @@ def topic_ids_not_shown(
 
 
 def starting_offsets(
-    cluster: Cluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
+    cluster: KafkaCluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
 ) -> dict[TopicAndPartition, int]:
     """Returns the starting offsets that ``text`` describes: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's
     JSON of offsets by partition.
@@ -191,7 +196,7 @@ def starting_offsets(
 
 
 def _named_offsets(
-    cluster: Cluster, text: str, wanted: list[TopicAndPartition], *, read_committed: bool
+    cluster: KafkaCluster, text: str, wanted: list[TopicAndPartition], *, read_committed: bool
 ) -> dict[TopicAndPartition, int]:
     try:
         named = msgspec.json.decode(text.encode(), type=dict[str, dict[str, int]])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.subscription import topic_ids_not_shown
 
 DOUBT_REFRESHES = 6
@@ -55,7 +55,7 @@ class TopicDoubts:
 
     def look(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         topics: Mapping[str, str],
         group_id: str,
         *,

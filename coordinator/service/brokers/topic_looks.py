@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 
 FRESH_S = 0.02
 """An answer serves other callers for this many seconds after its request began: it takes longer to create a topic and
@@ -29,7 +29,7 @@ Ids = Mapping[str, str]
 class TopicLooks:
     """Requests the ids of topics. Thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="share-topic-ids")
         self._changing = threading.Lock()

@@ -17,7 +17,7 @@ from coordinator.dead_letters.source_records import AbsenceReason, Absent, Sourc
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import Disposition, SharePartitionKey
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.topic_doubts import LookedAt, TopicDoubts
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 
@@ -36,7 +36,7 @@ class DeadLetterBuilder:
     def __init__(
         self,
         group_id: str,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         kafka_config: Mapping[str, str],
         doubts: TopicDoubts,
         log: LogOnce,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from coordinator.protocol.repeated_lines import LogOnce
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.runtime.event_loop import PartitionedRuntime
@@ -52,7 +52,7 @@ class DeadLetterDispatcher:
     wait."""
 
     def __init__(
-        self, runtime: PartitionedRuntime, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
+        self, runtime: PartitionedRuntime, cluster: KafkaCluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
     ) -> None:
         """Schedules no group yet: name the groups that are loaded already to :meth:`notify`."""
         self._runtime = runtime

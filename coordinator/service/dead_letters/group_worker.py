@@ -26,7 +26,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.topic_names import is_allowed
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
@@ -73,7 +73,7 @@ class GroupWorker:
         self,
         group_id: str,
         groups: Groups,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         kafka_config: Mapping[str, str],
         doubts: TopicDoubts,
         log: LogOnce,

@@ -17,7 +17,7 @@ from coordinator.protocol.errors import (
     DeadLetterTopicSubscribed,
 )
 from coordinator.protocol.topic_names import check_written, is_reserved
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 
 CREATED_WITHIN_S = 10.0
 """A created topic must be listed within this many seconds."""
@@ -27,7 +27,7 @@ _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED
 _log = logging.getLogger(__name__)
 
 
-def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool, creates: bool = True) -> int:
+def check_dead_letter_topic(cluster: KafkaCluster, config: GroupConfig, *, is_read: bool, creates: bool = True) -> int:
     """Returns the number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is
     created if errors.deadletterqueue.auto.create.topics.enable is set. ``creates`` false: the cluster is only asked
     whether the topic may be created, and 0 is returned. ``is_read``: whether the group reads the topic now.
@@ -57,7 +57,7 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
     return partitions
 
 
-def is_stored_and_refused(cluster: Cluster, name: str, named: Mapping[str, str]) -> bool:
+def is_stored_and_refused(cluster: KafkaCluster, name: str, named: Mapping[str, str]) -> bool:
     """Whether the group has a stored dead letter topic that may not be written, and the configs ``named`` by the
     request do not name that topic. An earlier version, or other keys of the coordinator, let it be stored. The group is
     still served, and its dead letters are held."""
@@ -65,7 +65,7 @@ def is_stored_and_refused(cluster: Cluster, name: str, named: Mapping[str, str])
     return is_refused and name != named.get(DEAD_LETTER_TOPIC, "").strip()
 
 
-def partitions_of(cluster: Cluster, name: str) -> int:
+def partitions_of(cluster: KafkaCluster, name: str) -> int:
     """The topic's number of partitions; 0 if it does not exist.
 
     Raises:
@@ -78,7 +78,7 @@ def partitions_of(cluster: Cluster, name: str) -> int:
     return 0 if topic is None else topic.partitions
 
 
-def _created(cluster: Cluster, name: str, *, only_ask: bool) -> int:
+def _created(cluster: KafkaCluster, name: str, *, only_ask: bool) -> int:
     try:
         cluster.create_topic(name, only_ask=only_ask)
     except BrokerRefused as refused:

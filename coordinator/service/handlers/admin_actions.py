@@ -41,7 +41,7 @@ from coordinator.protocol.errors import (
     UnknownSharePartition,
     UnknownTopic,
 )
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
@@ -85,7 +85,7 @@ class ResetView:
     past: frozenset[str]
 
 
-def alter_offsets(groups: Groups, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> OffsetChanges:
+def alter_offsets(groups: Groups, cluster: KafkaCluster, doubts: TopicDoubts, request: AlterOffsets) -> OffsetChanges:
     """Set the start offsets that the request describes, all of them or none."""
     view = groups.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
@@ -176,7 +176,7 @@ def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
 
 
 def _chosen(
-    cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
+    cluster: KafkaCluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
     """The partitions that the request names, including those that the group does not have yet. If the request names no
     topics: all of the group's topics that exist, and notes about those that do not.
@@ -212,7 +212,7 @@ def _chosen(
 
 
 def _existing(
-    cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
+    cluster: KafkaCluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
     """The group's partitions of topics that the cluster has under the ids that the group knows, and notes about the
     other topics: under another id, an offset would be another topic's."""
@@ -245,7 +245,7 @@ def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...
 
 
 def _targets(
-    cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]
+    cluster: KafkaCluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]
 ) -> tuple[Starts, int]:
     """The new start offsets, within what the logs hold, and how many of those asked for are outside of that.
 
@@ -340,7 +340,7 @@ def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetChanges]:
     return transaction
 
 
-def alter_configs(groups: Groups, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
+def alter_configs(groups: Groups, cluster: KafkaCluster, request: AlterGroupConfigs) -> Altered:
     """Check the configs, then set and unset them."""
     config, is_read = groups.call(request.group_id, _configs_after(request))
     name, created = config.errors_deadletterqueue_topic_name, ""

@@ -29,7 +29,7 @@ from coordinator.protocol.admin_messages import (
     ReleaseMember,
 )
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers.admin_actions import (
     act,
@@ -58,7 +58,7 @@ class StoredGroups(StoredLogs, Protocol):
 class AdminService(Handlers):
     """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
 
-    def __init__(self, groups: Groups, cluster: Cluster, stored: StoredGroups, doubts: TopicDoubts) -> None:
+    def __init__(self, groups: Groups, cluster: KafkaCluster, stored: StoredGroups, doubts: TopicDoubts) -> None:
         self._groups, self._cluster, self._stored = groups, cluster, stored
         self._histories = Histories(stored)
         looks: dict[type[Request[Any]], Handler] = {

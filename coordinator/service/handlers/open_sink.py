@@ -11,7 +11,7 @@ from coordinator.core.looks.view import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.runtime.transaction import Groups, Transaction, TransactionSteps, ask, looking
 
@@ -31,7 +31,7 @@ class SinkView:
     replaced: dict[str, str]
 
 
-def open_sink(groups: Groups, cluster: Cluster, request: OpenSink) -> SinkOpened:
+def open_sink(groups: Groups, cluster: KafkaCluster, request: OpenSink) -> SinkOpened:
     """Set the sink's configs and return the values that it works with.
 
     Raises:

@@ -17,10 +17,11 @@ from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerAway
-from coordinator.service.hosts.owner_requests import AnswerTo, Groups, OwnerRequests
+from coordinator.service.hosts.owner_requests import AnswerTo, OwnerRequests
 from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.decoding import Head
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import Measures
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
@@ -38,7 +39,7 @@ class Hosts:
     def __init__(
         self,
         transport: Transport,
-        groups: Groups,
+        groups: PartitionedRuntime,
         ownership: LivingOwner,
         answer: AnswerTo,
         measures: Measures | None = None,

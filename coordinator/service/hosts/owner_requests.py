@@ -14,11 +14,11 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -52,8 +52,8 @@ from coordinator.protocol.rights import TOKEN_NAME, Caller, Right
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
-from coordinator.service.process.clock import Clock
 from coordinator.service.requests.asker import Asker
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.state_log.owner_record import Owner
 
@@ -99,30 +99,6 @@ AnswerTo: TypeAlias = Callable[[str, pa.Buffer, Asker], bytes]
 """Answers a request: its name, its body, and who asks."""
 
 _log = logging.getLogger(__name__)
-
-
-class Groups(Protocol):
-    """The groups that this process serves."""
-
-    clock: Clock
-
-    def held_groups(self) -> Collection[str]:
-        """The groups that are served, or loaded now or soon."""
-
-    def tenure(self, group_id: str) -> str:
-        """The tenure of this process as the owner; empty: it does not serve the group."""
-
-    def holds(self, group_id: str) -> bool:
-        """Whether the group is served, or is loaded again soon."""
-
-    def unheard(self, group_ids: Iterable[str], ms: int) -> None:
-        """Record that for this many milliseconds no member of these groups could be heard."""
-
-    def hand_over(self, group_id: str, tenure: str) -> None:
-        """Give the group up, if this process still owns it with this tenure."""
-
-    def stuck_s(self, group_id: str) -> float:
-        """For how many seconds the present round of the group's event loop has lasted."""
 
 
 @dataclass
@@ -214,7 +190,7 @@ class _Requests:
 class OwnerRequests:
     """Reads and answers the requests of other hosts until :meth:`close`."""
 
-    def __init__(self, transport: Transport, groups: Groups, me: Owner, answer: AnswerTo) -> None:
+    def __init__(self, transport: Transport, groups: PartitionedRuntime, me: Owner, answer: AnswerTo) -> None:
         self._transport, self._groups, self._me, self._answer_to = transport, groups, me, answer
         self._are_there, self._asked_s = False, -inf
         self._ends: dict[tuple[str, int], int] = {}

@@ -12,14 +12,14 @@ from coordinator.protocol.admin_messages import ListOffsets
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.messages import GroupRequest, Reply
 from coordinator.protocol.values import TopicAndPartition
-from coordinator.service.brokers.cluster import LATEST, Cluster
+from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Access, Groups
 
 _log = logging.getLogger(__name__)
 
 
-def with_lag(groups: Groups, cluster: Cluster, request: GroupRequest[Reply]) -> Reply:
+def with_lag(groups: Groups, cluster: KafkaCluster, request: GroupRequest[Reply]) -> Reply:
     """The answer to a DescribeGroup or a ListOffsets. A share partition has its lag if the end of its log is known.
 
     Raises:

@@ -22,7 +22,7 @@ from coordinator.core.looks.view import GroupView, LogRange
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.log_gaps import LogGaps, count_offsets, ranges_of
 from coordinator.service.runtime.transactions import Facts
 
@@ -109,7 +109,7 @@ class UndecidedLook:
     def is_done(self) -> bool:
         return self.read == self.total
 
-    def read_on(self, cluster: Cluster, until_s: float) -> None:
+    def read_on(self, cluster: KafkaCluster, until_s: float) -> None:
         """Read until every offset is checked, or the monotonic clock reaches ``until_s``.
 
         Raises:
@@ -161,7 +161,7 @@ class UndecidedLook:
 class UndecidedLooks:
     """The readings by plan. Thread-safe. Keeps those that were asked for within KEPT_S."""
 
-    def __init__(self, cluster: Cluster, *, call_s: float = CALL_S) -> None:
+    def __init__(self, cluster: KafkaCluster, *, call_s: float = CALL_S) -> None:
         self._cluster = cluster
         self._call_s = call_s
         self._looks: OrderedDict[Asked, UndecidedLook] = OrderedDict()

@@ -126,7 +126,7 @@ class StateTopic:
             raise self.missing("was deleted and created again")
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
-        """An offset of a partition, as of :meth:`Cluster.offsets`. A broker that just came back may not know yet a
+        """An offset of a partition, as of :meth:`KafkaCluster.offsets`. A broker that just came back may not know yet a
         partition that it leads, so it is asked again as long as the topic exists.
 
         Raises:
