@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
-from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client, produced
 from coordinator.protocol.topic_names import check_written
 
 TIMEOUT_S = 10.0
@@ -141,10 +141,12 @@ class DeadLetterProducer:
         deadline = time.monotonic() + self._timeout_s
         for number, letter in enumerate(letters):
             partition = dead_letter_partition(letter.origin.partition, partitions)
-            on_delivery = partial(_set_result, found, number)
+            record = (topic, letter.value, letter.key, partition)
+            options = {"on_delivery": partial(_set_result, found, number), "headers": list(letter.headers)}
             try:
-                if not _produced(producer, topic, partition, letter, on_delivery, deadline):
+                if not produced(producer, deadline, *record, **options):
                     break
+                producer.poll(0)
             except KafkaException as raised:
                 found[number] = _failure(raised.args[0])
         if producer.flush(max(deadline - time.monotonic(), 0.0) + 1.0):
@@ -159,24 +161,6 @@ class DeadLetterProducer:
         if singly not in self._producers:
             self._producers[singly] = new_client(Producer, {**self._config, **(_SINGLY if singly else {})})
         return self._producers[singly]
-
-
-def _produced(
-    producer: Producer, topic: str, partition: int, letter: DeadLetterRecord, on_delivery: Any, deadline: float
-) -> bool:
-    """Whether librdkafka took the record; False if its queue stayed full until the deadline."""
-    while True:
-        try:
-            producer.produce(
-                topic, letter.value, letter.key, partition, on_delivery=on_delivery, headers=list(letter.headers)
-            )
-        except BufferError:
-            if time.monotonic() >= deadline:
-                return False
-            producer.poll(0.05)
-        else:
-            producer.poll(0)
-            return True
 
 
 _UNKNOWN = WriteResult(WriteStatus.RETRIABLE_FAILURE, "no answer in time")

@@ -192,6 +192,19 @@ def _is_refused_alone(key: str, value: Any) -> bool:
     return False
 
 
+def produced(producer: Any, deadline_s: float, *record: Any, **options: Any) -> bool:
+    """Hand the record to the producer, with the arguments of its ``produce``. While the queue of the producer is full,
+    wait until ``deadline_s`` of the monotonic clock. Returns False if the queue is still full then."""
+    while True:
+        try:
+            producer.produce(*record, **options)
+            return True
+        except BufferError:
+            if time.monotonic() >= deadline_s:
+                return False
+            producer.poll(0.05)
+
+
 class Silence:
     """Measures how long the brokers have sent nothing while this process polled. Time in which the process was stopped
     between two polls does not count."""

@@ -103,9 +103,8 @@ def audited(topic: StateTopic, group_id: str) -> Audit:
     """The group's whole log; nothing of it may have been pruned."""
     audit = Audit(group_id)
     with LogReader(topic, state_partition_of(group_id, topic.partitions)) as reader:
-        for messages in reader.read_to(reader.end()):
-            for message in messages:
-                audit.add(message.key(), message.value() or b"")
+        for message in reader.read_to(reader.end()):
+            audit.add(message.key(), message.value() or b"")
     return audit
 
 

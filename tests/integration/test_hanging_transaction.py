@@ -149,8 +149,8 @@ def test_what_ends_a_part_never_counts_itself(kafka, log_topic):
     writer.abort([(b"key", b"value")])
     writer.close()
     with LogReader(log_topic, 0, committed=False) as reader:
-        for messages in reader.read_to(1):
-            last.add(messages[0].headers())
+        for message in reader.read_to(1):
+            last.add(message.headers())
     assert last.is_cut
 
 

@@ -96,7 +96,7 @@ def place_groups_among_partitions_that_are_not_there(patch: Patch) -> None:
 def read_the_number_once(patch: Patch) -> None:
     def recorded(topic: StateTopic) -> int | None:
         with group_placement.LogReader(topic, 0, committed=False) as reader:
-            messages = [message for batch in reader.read_to(reader.end()) for message in batch]
+            messages = list(reader.read_to(reader.end()))
         numbers = (group_placement._placement_in(topic, message) for message in messages)
         return next((number for number in numbers if number is not None), None)
 

@@ -30,11 +30,10 @@ def tenures(broker: KafkaBroker, group_id: str) -> list[Tenure]:
     found: dict[str, Tenure] = {}
     topic = state_topic(broker, STATE_TOPIC, PARTITIONS)
     with LogReader(topic, state_partition_of(group_id, PARTITIONS)) as reader:
-        for messages in reader.read_to(reader.end()):
-            for message in messages:
-                key = message.key()
-                if key != PLACEMENT_KEY and decode_key(key) == GroupOwnerKey(group_id):
-                    owner = decode_owner(message.value() or b"", group_id)
-                    began_ms = found[owner.tenure].began_ms if owner.tenure in found else message.timestamp()[1]
-                    found[owner.tenure] = Tenure(owner.tenure, owner.pid, began_ms, owner.released)
+        for message in reader.read_to(reader.end()):
+            key = message.key()
+            if key != PLACEMENT_KEY and decode_key(key) == GroupOwnerKey(group_id):
+                owner = decode_owner(message.value() or b"", group_id)
+                began_ms = found[owner.tenure].began_ms if owner.tenure in found else message.timestamp()[1]
+                found[owner.tenure] = Tenure(owner.tenure, owner.pid, began_ms, owner.released)
     return list(found.values())

@@ -31,13 +31,11 @@ class Reader:
     def end(self) -> int:
         return len(self._log)
 
-    def read_to(self, end: int) -> Iterator[list[Any]]:
+    def read_to(self, end: int) -> Iterator[Any]:
         found = [(n, entry) for n, entry in enumerate(self._log) if entry is not None and self.position <= n < end]
         self.position = max(self.position, end)
-        yield [
-            SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda n=n: n, headers=list)
-            for n, (key, value) in found
-        ]
+        for n, (key, value) in found:
+            yield SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda n=n: n, headers=list)
 
 
 class Writer:

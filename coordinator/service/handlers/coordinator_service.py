@@ -485,13 +485,9 @@ class CoordinatorService(Handlers):
     # --- inside
 
     def _view(self, request: MemberRequest[Any], plan_id: str = "") -> GroupView:
+        group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
         return self._single_command(
-            ViewGroup(
-                group_id=request.group_id,
-                member_id=request.member_id,
-                member_epoch=request.member_epoch,
-                plan_id=plan_id,
-            )
+            ViewGroup(group_id=group_id, member_id=member_id, member_epoch=epoch, plan_id=plan_id)
         )
 
     def _partitions(self, view: GroupView) -> list[TopicIdPartition]:

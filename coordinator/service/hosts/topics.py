@@ -10,8 +10,6 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -21,7 +19,7 @@ from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client
 from coordinator.protocol.errors import BrokerRefused
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
-from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
+from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, changed, is_denied
 from coordinator.state_log.placement import state_partition_of
 
 ALL = (REQUESTS, ADMIN_REQUESTS, REPLIES)
@@ -108,9 +106,7 @@ def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
         differs = {key: value for key, value in FIT.items() if found and found[key].value != value}
         if not differs:
             continue
-        operation = AlterConfigOpType.SET
-        entries = [ConfigEntry(key, value, incremental_operation=operation) for key, value in differs.items()]
-        change = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        change = changed(name, differs)
         wanted = ",".join(f"{key}={value}" for key, value in differs.items())
         try:
             with _errors_of(state, "alter its configuration", name):

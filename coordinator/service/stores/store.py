@@ -148,13 +148,6 @@ class Store(Protocol):
         """Closes the store, so that the next owner can open it."""
 
 
-class Replaces(Protocol):
-    """A store that replaces a group's log in one step."""
-
-    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
-        """Replaces the log: see :meth:`Store.replace_with_snapshot`."""
-
-
 class SoleOwner:
     """The part of a store that has one owner for all its groups. Each answer needs an append first, which is cheap
     here."""
@@ -183,7 +176,7 @@ class SoleOwner:
         return True
 
     def snapshot_in_steps(
-        self: Replaces, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+        self: Store, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         """Collects some records in each step, and writes all of them in the last step."""
         made: list[bytes] = []

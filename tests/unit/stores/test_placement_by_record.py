@@ -102,12 +102,12 @@ class Reader:
     def end(self) -> int:
         return len(self._log.records)
 
-    def read_to(self, end: int) -> Iterator[list[Message]]:
+    def read_to(self, end: int) -> Iterator[Message]:
         """The records below an end that was looked up before."""
         meanwhile, self._log.meanwhile = self._log.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        yield self._log.records[self._log.start : end]
+        yield from self._log.records[self._log.start : end]
 
     @property
     def was_pruned(self) -> bool:

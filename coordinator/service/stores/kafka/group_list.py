@@ -31,7 +31,6 @@ def groups_in(topic: StateTopic, partitions: list[int]) -> dict[str, Owner | Non
 def _groups_of(topic: StateTopic, partition: int) -> dict[str, Owner | None]:
     existence = GroupExistence()
     with LogReader(topic, partition) as reader:
-        for messages in reader.read_to(reader.last_stable()):
-            for message in messages:
-                existence.add(message.key(), message.value())
+        for message in reader.read_to(reader.last_stable()):
+            existence.add(message.key(), message.value())
     return existence.groups

@@ -18,13 +18,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.kafka.librdkafka import LACKING, Complaints, new_client
+from coordinator.kafka.librdkafka import LACKING, Complaints, new_client, produced
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
 from coordinator.service.brokers.cluster import BROKERS_TIME
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
-from coordinator.state_log.transaction_size import Headers, header_of
+from coordinator.state_log.transaction_size import header_of
 
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
@@ -169,22 +169,12 @@ class GroupWriter:
         self._producer.begin_transaction()
         headers = header_of(count)
         for key, value in records:
-            self._produce(key, value, headers)
+            record = (self._topic.name, value, key, self._partition)
+            until_s = time.monotonic() + self._timeout_s
+            if not produced(self._producer, until_s, *record, on_delivery=self._delivered, headers=headers):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             headers = []
         self._wait_delivered(deadline_s)
-
-    def _produce(self, key: bytes, value: bytes | None, headers: Headers) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic.name, value, key, self._partition, on_delivery=self._delivered, headers=headers
-                )
-                return
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
-                self._producer.poll(0.05)
 
     def _wait_delivered(self, deadline_s: float) -> None:
         # Not flush(): in a transaction it raises, beside the errors of the records.

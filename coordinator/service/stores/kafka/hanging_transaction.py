@@ -141,11 +141,10 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
     """The group whose producer wrote the record at the offset; None if another program wrote it."""
     with LogReader(topic, partition, start=offset, committed=False) as reader:
-        for messages in reader.read_to(min(offset + 1, reader.end())):
-            for message in messages:
-                group_id = group_of(message.key()) if message.offset() == offset else None
-                is_here = group_id is not None and state_partition_of(group_id, topic.partitions) == partition
-                return group_id if is_here else None
+        for message in reader.read_to(min(offset + 1, reader.end())):
+            group_id = group_of(message.key()) if message.offset() == offset else None
+            is_here = group_id is not None and state_partition_of(group_id, topic.partitions) == partition
+            return group_id if is_here else None
     return None
 
 
@@ -169,8 +168,7 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[Owner | Non
     """
     log, last = GroupLog(group_id, updates_per_snapshot=0), LastTransaction()
     with LogReader(topic, partition, committed=False) as reader:
-        for messages in reader.read_to(reader.end()):
-            for message in messages:
-                if log.read_owner(message.key(), message.value(), message.offset()):
-                    last.add(headers_of(message))
+        for message in reader.read_to(reader.end()):
+            if log.read_owner(message.key(), message.value(), message.offset()):
+                last.add(headers_of(message))
     return log.owner, last

@@ -424,16 +424,15 @@ class KafkaStore:
 
     def _read_to(self, log: GroupLog, reader: LogReader, end: int) -> Iterator[StoredRecord]:
         read = log.read
-        for messages in reader.read_to(end):
-            for message in messages:
-                try:
-                    entry = read(message.key(), message.value(), message.offset())
-                except UnreadableRecord as error:
-                    raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
-                if entry is not None:
-                    yield StoredRecord(message.offset(), entry.data)
-                    if entry.data is None:
-                        yield from (StoredRecord(message.offset(), part) for part in log.parts)
+        for message in reader.read_to(end):
+            try:
+                entry = read(message.key(), message.value(), message.offset())
+            except UnreadableRecord as error:
+                raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
+            if entry is not None:
+                yield StoredRecord(message.offset(), entry.data)
+                if entry.data is None:
+                    yield from (StoredRecord(message.offset(), part) for part in log.parts)
 
     def _refuse_while_open(self, group_id: str, *, may_end: bool = False) -> None:
         """Fail at once while the transaction that blocked an earlier read is still open: another wait would stop the
@@ -479,14 +478,13 @@ class KafkaStore:
         is_empty, last = (True, LastTransaction()) if seen is None else (seen.is_empty, seen.last)
         start = self._needed.get(group_id) if seen is None else seen.position
         with LogReader(self._topic, self.partition, start=start, committed=False) as reader:
-            for messages in reader.read_to(reader.end()):
-                for message in messages:
-                    try:
-                        if log.read_owner(message.key(), message.value(), message.offset()):
-                            is_empty = False
-                            last.add(headers_of(message))
-                    except UnreadableRecord as error:
-                        raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
+            for message in reader.read_to(reader.end()):
+                try:
+                    if log.read_owner(message.key(), message.value(), message.offset()):
+                        is_empty = False
+                        last.add(headers_of(message))
+                except UnreadableRecord as error:
+                    raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
                 # The partition lost its end, and records of other groups have the offsets of this group's snapshot.
                 return self._inspected(group_id)
@@ -512,9 +510,8 @@ class KafkaStore:
         with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
 
             def look() -> Owner | None:
-                for messages in reader.read_to(reader.end()):
-                    for message in messages:
-                        log.read_owner(message.key(), message.value(), message.offset())
+                for message in reader.read_to(reader.end()):
+                    log.read_owner(message.key(), message.value(), message.offset())
                 is_new = log.owner is not None and log.owner.process != self._ownership.me.process
                 return log.owner if is_new else None
 

@@ -34,11 +34,10 @@ def log_parts(topic: StateTopic, group_id: str) -> Iterator[list[Logged]]:
         start = max(earliest, end - size)
         part: list[Logged] = []
         with LogReader(topic, partition, start=start) as reader:
-            for messages in reader.read_to(end):
-                for message in messages:
-                    key, value, offset = message.key(), message.value(), message.offset()
-                    if key is not None and value is not None and offset < end and key.startswith(heads):
-                        kind, at_ms = message.timestamp()
-                        part.append((at_ms if kind else None, group_content_of(value, group_id)))
+            for message in reader.read_to(end):
+                key, value, offset = message.key(), message.value(), message.offset()
+                if key is not None and value is not None and offset < end and key.startswith(heads):
+                    kind, at_ms = message.timestamp()
+                    part.append((at_ms if kind else None, group_content_of(value, group_id)))
         yield part
         end, size = start, size * GROWTH

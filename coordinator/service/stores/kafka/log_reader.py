@@ -104,8 +104,8 @@ class LogReader:
         """The last stable offset: the first record of an open transaction, or the partition's end."""
         return self._topic.offset(self.partition, LATEST, read_committed=True)
 
-    def read_to(self, end: int) -> Iterator[list[Any]]:
-        """Yields batches of messages up to ``end`` (exclusive), and perhaps some more.
+    def read_to(self, end: int) -> Iterator[Any]:
+        """Yields the messages up to ``end`` (exclusive), and perhaps some more.
 
         Raises:
             ReadBlocked: a transaction before ``end`` stays open.
@@ -128,8 +128,7 @@ class LogReader:
                 logged = now
                 what = (self._topic.name, self.partition, self.position, first, end, now - began)
                 _log.info("loading: %s-%d at %d of %d to %d, %.0f s", *what)
-            if messages:
-                yield messages
+            yield from messages
 
     def _consume(self) -> list[Any]:
         message = self._consumer.poll(POLL_S)

@@ -81,10 +81,9 @@ def recorded(topic: StateTopic) -> int | None:
     while True:
         # The record is in no transaction: an open transaction of another producer is no reason to wait.
         with LogReader(topic, 0, committed=False) as reader:
-            for messages in reader.read_to(reader.end()):
-                for message in messages:
-                    if (partitions := _placement_in(topic, message)) is not None:
-                        return partitions
+            for message in reader.read_to(reader.end()):
+                if (partitions := _placement_in(topic, message)) is not None:
+                    return partitions
             if not reader.was_pruned:  # else pruning wrote it again after the end before it deleted the old one
                 return None
 
@@ -131,5 +130,5 @@ def _number_by_groups(topic: StateTopic, partitions: int) -> int:
 def groups_of(topic: StateTopic, partition: int) -> list[str]:
     """Groups that have records in the partition."""
     with LogReader(topic, partition) as reader:
-        keys = [group_of(message.key()) for messages in reader.read_to(reader.end()) for message in messages]
+        keys = [group_of(message.key()) for message in reader.read_to(reader.end())]
     return list(dict.fromkeys(group_id for group_id in keys if group_id is not None))

@@ -92,9 +92,8 @@ class Pruning:
         if committed < retention.read_to:  # the topic was deleted and created again
             retention = self._retentions[topic.topic_id, store.partition] = Retention()
         with LogReader(topic, store.partition, start=retention.read_to) as reader:
-            for messages in reader.read_to(committed):
-                for message in messages:
-                    retention.add(message.key(), message.value(), message.offset())
+            for message in reader.read_to(committed):
+                retention.add(message.key(), message.value(), message.offset())
         retention.read_to = max(retention.read_to, reader.position)
         store.passed_over(retention.foreign)
         lowest = retention.lowest()

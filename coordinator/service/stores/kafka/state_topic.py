@@ -58,6 +58,12 @@ def is_denied(error: KafkaError) -> bool:
     return error.code() in _DENIED
 
 
+def changed(topic: str, configs: Mapping[str, str]) -> ConfigResource:
+    """The request that sets these configs of the topic, and leaves the others."""
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()]
+    return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StateTopic:
     """The state topic of a cluster, and the settings for reading and writing it. ``partitions``: among how many
@@ -243,11 +249,7 @@ class StateTopic:
     def _set_brokers_time(self, admin: AdminClient) -> None:
         """Give a topic that an earlier version made, or an administrator, the brokers' time. Without the permission the
         topic serves as before."""
-        config = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in BROKERS_TIME.items()
-        ]
-        asked = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=config)
+        asked = changed(self.name, BROKERS_TIME)
         name, value = next(iter(BROKERS_TIME.items()))
         try:
             admin.incremental_alter_configs([asked], request_timeout=self.timeout_s)[asked].result()
