@@ -1,8 +1,7 @@
 """The admin client of share groups: reads groups, and carries out actions on them.
 
-Rule: a read takes no group. Where no coordinator runs, it reads the state store if the program can (``read_from`` of
-the answer says so). A coordinator on demand is started, as a query would, for an action, and to ask another host's for
-a group that it owns.
+Rule: a read takes no group. If no coordinator runs, a read uses the state store (``read_from`` of the answer says so).
+A coordinator on demand is started for an action, and to ask another host for a group that it owns.
 """
 
 from __future__ import annotations

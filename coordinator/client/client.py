@@ -1,9 +1,9 @@
-"""The client of coordinators: one call for any request, with named errors. It finds or starts a coordinator again after
-one died.
+"""The client of coordinators: one call for any request, with named errors. After a coordinator crashed, the client
+finds or starts another one.
 
 By protocol every request may be repeated: the second answer is the same, or nothing more changes. So the client retries
-through an outage of the brokers or of the coordinator, for the calling query's own share.broker.outage.timeout.ms,
-whatever query started the coordinator.
+through an outage of the brokers or of the coordinator. The calling query's own share.broker.outage.timeout.ms says for
+how long, whatever query started the coordinator.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Lines about the configs that a share group keeps: what holds and where it comes from, what one query changed for all
-of them, and what another query overrides.
+"""Lines about the configs that a share group keeps: their values and where these come from, what one query changed for
+all queries, and what another query overrides.
 
 Rule: one line for each key, at the join, and again only when the value changes.
 """

@@ -1,9 +1,8 @@
-"""Standalone coordinators, by their addresses: each of them answers for any group, or passes the request on to the
+"""Standalone coordinators, by their addresses. Each of them answers for any group, or passes the request on to the
 group's owner.
 
-Each group has its order of the addresses, the same in all processes, by a hash of both: the members of a group meet at
-one coordinator, and groups spread over all. A client goes on to the group's next address while one is away, and comes
-back.
+Each group has its own order of the addresses, by a hash that is the same in all processes. So the members of a group
+meet at one coordinator, and groups spread over all. While a coordinator is away, clients use the group's next one.
 
 Rule: the token is sent only to configured addresses.
 """

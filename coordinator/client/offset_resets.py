@@ -1,4 +1,4 @@
-"""The targets of a reset of offsets, as a person writes them, and as the request names them."""
+"""The targets of an offset reset, as a person writes them and as the request names them."""
 
 from __future__ import annotations
 

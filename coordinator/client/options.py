@@ -1,7 +1,7 @@
 """The options of source and sink: the rows of their tables, and the parsing of their values.
 
-Rule: no I/O here. Spark passes option names in lower case and values as text (seen), so ``given`` has lower-case names
-everywhere; an option that is not in it was not set.
+Rule: no I/O here. Spark passes option names in lower case and values as text (seen). So ``given`` has lower-case names
+everywhere, and lacks the options that were not set.
 """
 
 from __future__ import annotations

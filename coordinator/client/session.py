@@ -1,7 +1,7 @@
 """A member's session: it joins, sends heartbeats in the background, joins again after a lapse, and ends when fenced.
 
-Rule: a fenced member fails by name at its next call and never joins again by itself: two processes that fence each
-other in turn would both go on.
+Rule: the next call of a fenced member fails by name, and the member never joins again by itself. Otherwise two
+processes would fence each other in turn.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The dead letter of a record: its headers, what it copies of the record, and its partition (KIP-1191).
 
-Rule: a dead letter's headers are those that Kafka's own dead letter queue writes, as UTF-8 text: where the record was,
-and why it is here. Four things differ from Kafka's: a disposition header (KIP-1317's idea), the record's own headers,
-which a redrive needs, and the sink's reason in the place of Kafka's message. The record's own timestamp is a header,
-since the dead letter's says when it was written.
+Rule: a dead letter's headers say where the record was and why it was given up, as UTF-8 text, with the names of Kafka's
+own dead letter queue. Beside these there are a disposition header (KIP-1317's idea), the record's timestamp, and the
+record's own headers, which a redrive needs. The sink's reason takes the place of Kafka's message.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Reads source records: the records at given offsets of a partition, of which dead letters are copies.
+"""Reads source records: the records at given offsets of a partition, which dead letters copy.
 
 Rule: each requested offset gets one answer, in order: its record, or the reason why there is none. An unreachable
-broker is never such a reason. The reader knows offsets only: the caller must know whether the topic is still the same
-(topic ids).
+broker is never such a reason. The reader knows offsets only, so check beforehand that the topic still has its id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cluster's metadata, which the driver reads before it calls a coordinator: the cluster id, the brokers, the
 topics.
 
-Rule: an error names the cause that librdkafka gives, as soon as that is known, and not when a timeout is over.
+Rule: an error names librdkafka's cause, and is raised as soon as the cause is known, not after a timeout.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Java's keys of a Kafka client that librdkafka has by another name, in another form, or not at all: what they become
-here, or why they have no meaning.
+"""Keys of Java's Kafka clients that librdkafka has by another name, in another form, or not at all: what each becomes
+here, or why it has no meaning.
 
 Rule: each key of Kafka's ConsumerConfig, ProducerConfig, AdminClientConfig and ShareConsumerConfig is in one of these
-tables, or librdkafka has it by the same name. What an option is called in a text begins with ``kafka.`` here.
+tables, or librdkafka has it by the same name. Texts name an option with its prefix ``kafka.``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Values in Java's forms as librdkafka's: JAAS configurations, key stores, PEM on one line, -1 for the system's own.
+"""Translates values in Java's forms to librdkafka's: JAAS configurations, key stores, PEM on one line, -1 for the
+system's default.
 
 Rule: pure, and an error never has the value of a secret.
 """

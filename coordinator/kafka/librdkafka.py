@@ -1,5 +1,5 @@
-"""Clients of librdkafka: creates them with named errors, and recognises missing topics, refusals by the brokers, and
-silence. It is not in the core, since it needs confluent_kafka."""
+"""Clients of librdkafka: their creation with named errors, and the recognition of missing topics, refusals by the
+brokers, and silence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The properties that librdkafka has, and those of its and Java's whose values are secrets.
+"""The properties of librdkafka, and which of them, and of Java's keys, have secret values.
 
-Rule: a value is shown if its key is known and is no secret. An unknown key may be a mistyped password's.
+Rule: a value is shown only if its key is known and not secret. An unknown key may be a mistyped password's.
 """
 
 from __future__ import annotations

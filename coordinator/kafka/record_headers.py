@@ -1,12 +1,12 @@
 """The headers of a record that confluent_kafka has read, whatever their names are.
 
 Rule: a name that is not UTF-8 is shown as U+FFFD, and the record is read. confluent_kafka 2.16 raises SystemError at
-the first access to such headers, and from the second on returns pairs whose first place is empty: reading that place
-ends the process (docs/trust/facts.md, C13). The name's bytes are nowhere to be had.
+the first access to such headers. Later accesses return pairs whose first place is empty, and reading that place ends
+the process (docs/trust/facts.md, C13). Nothing gives the name's bytes.
 
-Rule: confluent_kafka's method is called by a methodcaller alone. It returns a list and leaves an exception, which
-Python finds by a check of the result. Python 3.11 and later leave that check out of calls in code that ran often; the
-exception then comes up at any later line of the program.
+Rule: only a methodcaller calls confluent_kafka's method, which returns a list and leaves an exception behind. Python
+finds the exception by a check of the result. From Python 3.11 on, calls in code that ran often lack that check, and the
+exception would come up at any later line of the program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Security settings that can never connect: what each protocol and each SASL mechanism needs.
+"""What each security protocol and each SASL mechanism needs: other settings can never connect.
 
-Rule: pure; the error names the key that is missing, and no value but those of security.protocol and sasl.mechanism.
+Rule: pure. The error names the missing key, and no values but those of security.protocol and sasl.mechanism.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""``python -m coordinator.service``: a coordinator on demand. It reads its settings from standard input; the first line
-of its standard output is Started, or the named error why it does not serve."""
+"""``python -m coordinator.service``: a coordinator on demand. It reads its settings from standard input. The first line
+of its standard output is Started, or the named error that kept it from serving."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A coordinator, built from its parts in order, from top to bottom; :meth:`Coordinator.close` ends them in order.
-on_demand.py and standalone.py are the processes in which one runs.
+"""A coordinator, built from its parts from top to bottom. on_demand.py and standalone.py are the processes in which one
+runs.
 
-A part is made when all that it needs is there. Two parts look at what is made later, and do so only once it is there:
-the doors open first, since the state names an address, and requests are refused until all parts serve; and the
-runtime tells of changed groups, which the dispatcher of dead letters, made after it, listens to.
+A part is made once all that it needs exists, with two exceptions. The doors open first, since the state names their
+address; they refuse requests until all parts serve. The runtime reports changed groups to the dispatcher of dead
+letters, which is made after it.
 """
 
 from __future__ import annotations

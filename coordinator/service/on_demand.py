@@ -1,8 +1,7 @@
-"""The coordinator process on demand, which takes its state over, serves, and leaves when it is idle. (standalone.py has
-the other kind of process.)
+"""The process of a coordinator on demand: it takes the state over, serves, and leaves when it is idle.
 
-Rule: its settings come by standard input, since they hold secrets, and no secret is logged. It may be killed at any
-time: what it answered is in the store, and an endpoint file that it left behind is found out by whoever asks it.
+Rule: its settings hold secrets, so they come by standard input, and no secret is logged. It may be killed at any time:
+its answers are in the store, and a client notices that the process of the endpoint file is gone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Opens the state of a coordinator's groups: one event loop, or several, on the store that ``share.state.store``
-names."""
+"""Opens the state of a coordinator's groups in the store that ``share.state.store`` names."""
 
 from __future__ import annotations
 

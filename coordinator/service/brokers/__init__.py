@@ -1,2 +1,2 @@
-"""The cluster as a coordinator sees it: topics, offsets, deleted topics, gaps of logs and where a new partition begins,
-asked of the brokers and kept for a while."""
+"""The coordinator's questions to the brokers, with cached answers: topics, offsets, deleted topics, gaps of logs, and
+where a new partition begins."""

@@ -1,8 +1,9 @@
-"""The brokers' answers that the start of a plan needs. They are requested when the plan is acquired: Spark writes its
-log meanwhile, and the batch does not wait for the brokers.
+"""The brokers' answers that the start of a plan needs. They are requested when the plan is acquired, while Spark writes
+its log, so the batch does not wait for the brokers.
 
 Rule: an answer serves the process that acquired the plan, once, and for ANSWERS_MS after its request. A replay, a later
-start, and a plan that holds other partitions ask again; so does a start whose request found a topic deleted.
+start, and a plan with other partitions ask the brokers again. So does a start if the answer says that a topic is
+deleted.
 """
 
 from __future__ import annotations

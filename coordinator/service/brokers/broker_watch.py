@@ -1,7 +1,7 @@
-"""A cache of the cluster's topics, log starts and end offsets, and a thread that refreshes ends while members wait.
+"""A cache of the cluster's topics, log starts and end offsets, and a thread that refreshes the ends while members wait.
 
-The thread fetches the ends of all partitions that members wait for in one call, every 20 to 100 ms: more often after an
-end moved; and every 250 ms when none has moved for some seconds. It fetches nothing while no member waits.
+The thread fetches the ends of all awaited partitions in one call, every 20 to 100 ms: more often after an end has
+moved. After some seconds without a moved end it fetches every 250 ms. It fetches nothing while no member waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Kafka cluster as the coordinator uses it: topics with ids and partitions, and offsets. All calls block.
 
-Rule: every failure raises a named error that contains the addresses that were tried, and never a secret.
+Rule: every failure raises a named error, with the addresses that were tried, and without secrets.
 """
 
 from __future__ import annotations

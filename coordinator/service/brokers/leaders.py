@@ -1,4 +1,4 @@
-"""Asks each leader of some partitions separately, so that one that is away delays no other's answer."""
+"""Asks each leader of some partitions separately, so that an unreachable leader delays no other leader's answer."""
 
 from __future__ import annotations
 

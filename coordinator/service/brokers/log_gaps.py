@@ -1,10 +1,10 @@
-"""Finds the acquired offsets that the log does not hold: compaction, transaction markers and aborted batches leave
-gaps.
+"""Finds gaps: acquired offsets at which the log has no record, after compaction, transaction markers and aborted
+batches.
 
-Plans hold gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Three
-decisions must not count gaps as records, and only for these the log is read (ADR 7): a completed batch without a record
-is no evidence that the processing works; a quarantined offset without a record is not tried alone; and an offset
-without a record that no sink decided, in explicit mode, is not released.
+Plans include gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Only three
+decisions must not count gaps as records, and the log is read for these alone (ADR 7). A completed batch without a
+record does not prove that the processing works. A quarantined offset without a record is not tried alone. In explicit
+mode, an undecided offset without a record is not released.
 
 Rule: an offset is a gap only if the log was read over it. An offset that can't be read now is unknown, and is read
 again later.

@@ -1,10 +1,11 @@
-"""The start offsets of new share partitions (docs/learn/concepts.md): by the policy of the member that brings them to
-the group, or at their earliest record if they were added after a subscription that has them.
+"""The start offsets of new share partitions (docs/learn/concepts.md). A partition that a member brings to the group
+begins where that member's policy says. A partition that was added after a subscription that has it begins at its
+earliest record.
 
-Rule: each partition is decided alone, by topic id. An assignment of one partition says nothing of the others, and a
-partition whose state an administrator deleted is brought anew by the next member.
+Rule: each partition is decided alone, by topic id. An assignment of one partition says nothing about others. If an
+administrator deleted a partition's state, the next member brings that partition again.
 
-Pure: the offsets of both rules are looked up before; the transaction of the join decides which rule holds.
+Pure: the offsets of both rules are looked up beforehand; the transaction of the join decides which rule holds.
 """
 
 from __future__ import annotations

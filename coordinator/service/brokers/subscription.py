@@ -1,7 +1,8 @@
-"""Subscriptions resolved against the cluster: their partitions, which topics are deleted, and starting offsets.
+"""Resolves subscriptions against the cluster: their partitions, which of their topics are deleted, and starting
+offsets.
 
-Rule: a broker that does not know a topic yet, or still knows its predecessor, answers as one whose topic was deleted.
-So the brokers are asked again before a topic counts as deleted, and its records as lost.
+Rule: a broker that does not know a topic yet, or still knows its predecessor, answers as if the topic was deleted. So
+the brokers are asked again before a topic counts as deleted, and its records as lost.
 """
 
 from __future__ import annotations

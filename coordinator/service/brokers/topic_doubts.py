@@ -1,9 +1,9 @@
-"""How long topics have been missing from the brokers' metadata.
+"""For how long topics have been missing from the brokers' metadata.
 
-Rule: a topic that no broker shows may be deleted, or the broker that answers may lag behind, or have just come up. Its
-records count as lost only after it was missing in every answer for DOUBT_REFRESHES metadata refreshes: a minute, by
-default. The doubt ends when the topic is shown again. A topic that is shown under another id needs no doubt. Every
-check whether a topic is deleted goes through here.
+Rule: if no broker shows a topic, the topic may be deleted, or the broker that answers may lag behind or have just
+started. The topic's records count as lost only after DOUBT_REFRESHES metadata refreshes (a minute, by default) in which
+it was missing from every answer. The doubt ends when the topic is shown again. A topic that is shown under another id
+needs no doubt. Every check whether a topic is deleted is made here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Fresh requests of topic ids, shared by callers at about the same time.
+"""Fresh requests for topic ids, which callers at about the same time share.
 
-Rule: a request begins after the call that needs it, or up to FRESH_S before, so that its answer is newer than whatever
-the caller did before: a topic that still has its id then had it when the caller's records were read. One request runs
-at a time.
+Rule: a request begins after the call that needs it, or up to FRESH_S earlier. So its answer is newer than what the
+caller did before: a topic that still has its id also had it when the caller's records were read. One request runs at a
+time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Builds the dead letters of a backlog: it reads each source record that is to be copied, and builds a dead letter
-without the record where there is none.
+"""Builds the dead letters of a backlog: reads the source records that are copied, and builds dead letters without a
+record for the others.
 
-Rule: a dead letter copies the record that was delivered, or none: in a topic that was deleted and created again, the
-record at that offset is another one. While the brokers do not show a topic, and it does not count as deleted yet
+Rule: a dead letter copies the record that was delivered, or none: in a topic that was created again, that offset has
+another record. If the brokers do not show a topic, and it does not count as deleted yet
 (:mod:`coordinator.service.brokers.topic_doubts`), the dead letters that may copy its records wait.
 """
 

@@ -1,9 +1,9 @@
 """The dead letter dispatcher: writes the dead letters that no sink wrote (delivery limit, expiry, a sink's failures).
 
-The runtime notifies it of changed groups. It has one worker for each group with records that wait for their dead
-letters, and a small thread pool runs the workers. Rules: no request waits for it; a group whose dead letter topic is
-away is retried after 1 s, later every 30 s, and blocks no other group; the waiting records survive the coordinator,
-since they are the groups' state.
+The runtime notifies it of changed groups. Each group with waiting records has a worker, and a small thread pool runs
+the workers. Rules: no request waits for the dispatcher. A group whose dead letter topic can't be written is retried
+after 1 s, later every 30 s, and blocks no other group. The waiting records are part of the groups' state, so they
+survive the coordinator.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Writes a group's dead letters. Each pass reads source records, writes dead letters, and marks them as written.
+"""Writes a group's dead letters. Each pass reads source records, writes dead letters, and archives their records.
 
-Rules: a record is marked only once its dead letter is written, or is not wanted any more, or the log has no such
-record. A crash between the two writes the dead letter twice; its origin headers identify the duplicate. A dead letter
-that can't be written now does not block others: a partition of the dead letter topic that fails is skipped for the rest
-of the pass.
+Rules: a record is archived only once its dead letter is written or not wanted any more, or the log has no such record.
+A crash in between writes the dead letter twice; its origin headers identify the duplicate. A dead letter that can't be
+written now does not block others: the rest of the pass skips the failing partition of the dead letter topic.
 """
 
 from __future__ import annotations

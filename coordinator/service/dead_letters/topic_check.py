@@ -1,5 +1,4 @@
-"""Checks the dead letter topic before the first dead letter, so that a problem is found when a query or a sink starts,
-and not when a record can't be written."""
+"""Checks the dead letter topic when a query or a sink starts, before a dead letter can't be written."""
 
 from __future__ import annotations
 

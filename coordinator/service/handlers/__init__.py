@@ -1,2 +1,1 @@
-"""The handlers of requests: which function answers a request of which type, and what each of them asks, decides and
-answers."""
+"""The handlers of requests, and the table that says which function answers which type of request."""

@@ -1,8 +1,8 @@
 """The actions of an administrator: the brokers are asked first, then one transaction decides.
 
-Rules: an action is one transaction of one group, so that a crash leaves all of it or nothing; the group remembers the
-action in the same transaction, so that it is carried out once (:mod:`coordinator.core.commands.actions`). An action
-takes a group from another coordinator only if it is forced and executed, and the group exists.
+Rules: an action is one transaction of one group, so a crash leaves all of it or nothing. In that transaction the group
+remembers the action, so the action is carried out once (:mod:`coordinator.core.commands.actions`). An action takes a
+group from another coordinator only if it is forced and executed, and the group exists.
 """
 
 from __future__ import annotations

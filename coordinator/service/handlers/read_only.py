@@ -1,6 +1,6 @@
-"""Answers read requests from a state store that no coordinator serves here, without taking a group and without writing.
+"""Answers read requests from a state store that no coordinator serves here. Takes no group, and writes nothing.
 
-Rule: the answers name their source. They have no sessions: only a coordinator knows them.
+Rule: the answers name the store. They have no sessions, which only a coordinator knows.
 """
 
 from __future__ import annotations

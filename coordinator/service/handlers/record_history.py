@@ -1,7 +1,7 @@
 """Reads the history of a record from the state log, for a person.
 
-Rule: the read is bounded in time and in bytes, one runs at a time, and none runs on the thread of an event loop, so
-that no member waits for it.
+Rule: a read is limited in time and in bytes, and one runs at a time. No read runs on the thread of an event loop, so no
+member waits for it.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
-"""Several hosts that have nothing in common but Kafka: each group has one owner, and the coordinators of the other
-hosts pass their clients' requests on to it, as records of Kafka topics."""
+"""Several hosts that share nothing but Kafka: each group has one owner. The coordinators of the other hosts pass their
+clients' requests on to the owner, as records of Kafka topics."""

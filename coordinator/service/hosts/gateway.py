@@ -1,10 +1,10 @@
-"""Passes requests of this host's clients on to the owners of groups on other hosts, and finds out whether such an owner
-is gone.
+"""Passes requests of this host's clients on to the owners of groups on other hosts, and finds out whether an owner is
+gone.
 
-Rule: an owner counts as gone only if a broker has taken a question to it, its patience has passed without an answer,
-and this process could have read one: it has written a record to its own reply partition and read it back, and the
-replies' topic was not made anew meanwhile. That the owner has written nothing into the group's log meanwhile is checked
-when the group is taken.
+Rule: an owner counts as gone only if a broker has taken a question to it, and its patience has passed without an answer
+that this process could have read. To prove that, the process writes a record to its own reply partition and reads it
+back; and the replies' topic must not have been created again meanwhile. When the group is taken, its log must have no
+newer record of the owner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which host answers a request for a group: this one, if it owns the group or may take it, or the owner's."""
+"""Which host answers a request for a group: this host if it owns the group or may take it, else the owner's host."""
 
 from __future__ import annotations
 

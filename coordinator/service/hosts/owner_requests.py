@@ -1,10 +1,10 @@
 """Answers the requests of other hosts to the groups that this process owns.
 
-Rule: a request of another host is carried out only by the owner that it names, and only in its time; a second record
-of an earlier request is answered as that one was, unless that was an error after which the client asks again. Requests
-of two rights (the topics by which they come) share neither ids nor memory. "Moved" is said only of a group that this
-process does not serve and does not load: its asker may take the group. One host alone reads nothing: the ends of the
-request topics are looked at, and a partition is read once a record has come.
+Rules: only the owner that a request names carries it out, and only in its time. A second record of a request gets the
+first one's answer, unless that was an error after which the client asks again. Requests of two rights (the topics by
+which they come) share neither ids nor memory. The answer "moved" lets the asker take the group, so it is given only if
+this process neither serves nor loads the group. A host that is alone reads nothing: it looks at the ends of the request
+topics, and reads a partition once a record has come.
 """
 
 from __future__ import annotations

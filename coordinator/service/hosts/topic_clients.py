@@ -1,6 +1,5 @@
-"""The topics between hosts as this process uses them: it writes records to them, and reads partitions of them from a
-given offset on. With :class:`Transport` its threads and its clock come from here alone, so that a simulation can have
-others."""
+"""Writes records to the topics between hosts, and reads their partitions from a given offset on. :class:`Transport`
+also provides the threads and the clock, so that a simulation can replace all of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three topics by which hosts ask each other: their creation, and which partition a group's requests go to."""
+"""The three topics by which hosts ask each other: their creation, and the partition of a group's requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Counters of what a coordinator's groups did since the process started. They are named after Kafka's broker metrics
-where there is one (docs/run/metrics.md has the table)."""
+"""Counters of what a coordinator's groups did since the process started, named after Kafka's broker metrics where such
+a metric exists (table in docs/run/metrics.md)."""
 
 from __future__ import annotations
 

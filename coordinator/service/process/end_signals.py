@@ -1,10 +1,10 @@
 """Sets an event at SIGTERM and SIGINT, so that the process ends.
 
-Rule: the event is set by a thread of its own, not by a handler of Python's. Python runs handlers in the main thread,
-between two of its steps: while the main thread waits for the event, a signal that the kernel gave to another thread is
-not handled; and if the main thread just begins to wait, it holds the lock that the handler needs to set the event. A
-process then stays for ever (seen: three of 600 with busy threads, and a standalone coordinator). The part of a handler
-that is C writes the signal's number to a pipe, whichever thread received it, and the thread reads it there.
+Rule: a thread sets the event, not a Python signal handler, which runs in the main thread between two of its steps.
+While the main thread waits for the event, a signal that the kernel gave to another thread would not be handled. If the
+main thread just begins to wait, it holds the lock that the handler needs. The process would then stay for ever (seen:
+three of 600 with busy threads, and a standalone coordinator). The C part of a handler writes the signal's number to a
+pipe, whichever thread received it, and the thread reads it there.
 """
 
 from __future__ import annotations

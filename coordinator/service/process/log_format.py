@@ -1,4 +1,4 @@
-"""Log formats with one line for each event, as text or as JSON, also where the event has a traceback."""
+"""Log formats with one line for each event, as text or as JSON, even for an event with a traceback."""
 
 from __future__ import annotations
 

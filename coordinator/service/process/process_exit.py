@@ -1,8 +1,8 @@
 """The end of a process that has used Arrow Flight.
 
-Rule: no thread runs once the process has its exit status. gRPC's threads outlive the last connection and cannot be
-joined from here. In an ordinary exit C++ would destroy the global objects that these threads still use, and a process
-that had done its work could end by SIGABRT.
+Rule: no thread runs once the process has its exit status. gRPC's threads outlive the last connection and can't be
+joined. An ordinary exit would destroy the global C++ objects that these threads still use, so a process that has done
+its work could end by SIGABRT.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Calls a function again and again, in a thread of its own.
-
-Rule: the look, and everything that follows from it, runs in this thread alone.
-"""
+"""Calls a function again and again, in a thread of its own, which alone does what follows from the call."""
 
 from __future__ import annotations
 

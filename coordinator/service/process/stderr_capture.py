@@ -1,7 +1,5 @@
-"""Turns what C libraries write to standard error into lines of our log, with a rate limit for each kind.
-
-gRPC writes a line for each connection that fails its TLS handshake: a flood of connections would flood the log.
-"""
+"""Turns what C libraries write to standard error into lines of our log, with a rate limit for each kind. For example,
+gRPC writes a line for each connection that fails its TLS handshake."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""The questions about a group that take both the group's state and the brokers' answer: its lag, the logs that it has
-lost, gaps in a plan, and topics that were created again. ``brokers`` has the answers that need no group."""
+"""Questions about a group that need both its state and the brokers' answers: its lag, lost logs, gaps in a plan, and
+topics that were created again. ``brokers`` has the answers that need no group."""

@@ -1,6 +1,6 @@
-"""Describes groups and their share partitions with the lag: the brokers say where the logs end.
+"""Describes groups and share partitions with their lag: the brokers say where the logs end.
 
-Rule: where the brokers do not answer, the answer comes without the lag.
+Rule: if the brokers do not answer, the description comes without the lag.
 """
 
 from __future__ import annotations

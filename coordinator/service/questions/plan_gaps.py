@@ -1,12 +1,12 @@
 """Finds the gaps that the answer to NextPlan depends on: among quarantined offsets, in the plan that the request
-completes, and among the offsets of it that no sink decided, before the completion releases the others.
+completes, and among that plan's undecided offsets before the completion releases them.
 
 A batch may leave millions of records undecided, and a request must be answered in time. So one request reads for a
-bounded time, and the next request for the plan continues there. Of several requests for one plan (a query that was
-started again while its first request still runs) one reads at a time.
+limited time, and the next request for the plan continues there. If a query was started again while its first request
+still runs, only one of the two requests reads.
 
-Rule: an offset is a gap only if the log was read over it (:mod:`coordinator.service.brokers.log_gaps`), and only if its
-topic still exists; this is never guessed.
+Rule: an offset is a gap only if the log was read over it (:mod:`coordinator.service.brokers.log_gaps`), and its topic
+still exists. This is never guessed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether the topics of a ShareConsumer's records still have their ids: it reads by a topic's name.
+"""Whether the topics of a ShareConsumer's records still have their ids: a ShareConsumer reads by a topic's name.
 
-Rules: no outcome is answered as success whose record may be that of another topic, one that was created again under the
-name; and no record is handed out of a topic that has another id by then. A fetch of the ids that begins after the
-request decides. It runs beside the append, and the reply waits for both. The outcome is stored in either case: it is
-one of the deleted topic, whose records nobody reads any more.
+Rules: an outcome counts as success only if the record is certainly of the group's topic, not of a topic that was
+created again under the name. No record is handed out if its topic has another id by then. A fetch of the ids that
+begins after the request decides. The fetch runs beside the append, and the reply waits for both. The outcome is stored
+in either case: nobody reads the deleted topic's records any more.
 """
 
 from __future__ import annotations

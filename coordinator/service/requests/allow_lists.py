@@ -1,8 +1,8 @@
 """The allow lists of a call's token: which groups it may use, and which topics it may name for them.
 
-They bind what a request names, and what the group may read while it has the dead letter topic that the request names:
-the group's other members may have wider lists. A dead letter topic that a group has stored was named by a token that
-was allowed to, or before that token's line had its lists; the coordinator's keys bind it as well.
+The lists limit what a request names, and what the group may read while it has the request's dead letter topic: other
+members may have wider lists. A stored dead letter topic was named by a token that was allowed to, or that had no lists
+then; the coordinator's keys limit it as well.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The audit log: a line when an administrator's action begins, and one when it was carried out or refused, or when its
-outcome is not known, with the logger ``sharegroup.audit``; in a file of its own where one is named.
+"""The audit log: a line when an administrator's action begins, and a line with its outcome: done, refused, or unknown.
+The logger is ``sharegroup.audit``; a config can name a file for it.
 
 Rule: no action is carried out whose beginning can't be written. Its end is written after the action is durable and
-before its answer is sent; an end that can't be written is in the coordinator's log. No line shows a token. A caller
-without the right can't fill the log, and push older lines out: the refusals of one kind have a line a minute.
+before its answer is sent. If that fails, the coordinator's log has the line. No line shows a token. Refusals of one
+kind have one line a minute, so that a caller without the right can't push older lines out.
 """
 
 from __future__ import annotations

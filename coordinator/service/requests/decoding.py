@@ -1,4 +1,4 @@
-"""The body of a request: its head, which says whose request it is, and the request, with its rows as values."""
+"""Decodes the body of a request: its head, which says whose request it is, and the request with its rows as values."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The way of every request, whichever door it came by: checks, the owner of its group, the audit log, the count of
+"""What happens to every request, whichever door it came by: checks, the owner of its group, the audit log, the count of
 running requests, its handler.
 
-Rule: no body, however malformed, and no error ends the service; every error crosses by its name. A request is checked
-in this order: its protocol version, its right, the size of its body; then, where its group is owned, its JSON, its
-rows, the allow lists of its token. Acknowledgements and sinks' outcomes come with Arrow rows in the body: a stream of
-Flight would be decoded, and decompressed, before this code could look at it (37 kB took 1.2 GB).
+Rule: no body, however malformed, and no error ends the service; every error is returned by its name. These checks are
+made in this order: the protocol version, the right, the size of the body; then, by the group's owner, the JSON, the
+rows, and the token's allow lists. Arrow rows come in the body: a stream of Flight would be decompressed before this
+code could look at it (37 kB took 1.2 GB).
 """
 
 from __future__ import annotations

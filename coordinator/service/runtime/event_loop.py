@@ -1,9 +1,9 @@
-"""The runtime of a coordinator's groups: an event loop for each state partition, the only thread that steps its store's
+"""The runtime of a coordinator's groups: an event loop for each state partition. Only its thread steps the store's
 runtime.
 
-Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due. It
-checks before and after each round whether it was stalled, and passes the time to the runtime; while it sleeps, the
-process's stall watch does so in its place, and wakes it after a stall.
+Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due.
+Before and after each round it checks whether it was stalled, and passes the stalled time to the runtime. While it
+sleeps, the process's stall watch checks, and wakes it after a stall.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The runtime: decide → append → replay → reply, with one store transaction for all that waits (group commit).
 
 Rule: nothing is visible before it is durable. A round decides every waiting request, replays the decisions into memory
-that no caller sees, appends all of them at once, and only then answers; requests that append nothing wait for the
-append, too, since an owner that was replaced must not answer from memory. When a group's append fails or its outcome is
-unknown, the group is dropped and loaded from the store again; a group of another owner is left to that owner.
+that no caller sees, appends all of them at once, and only then answers. Requests that append nothing wait for the
+append, too: an owner that was replaced must not answer from memory. If a group's append fails or its outcome is
+unknown, the group is dropped and loaded again; if another owner has the group, it is left to that owner.
 
 This module has no thread and no clock: any thread may ``submit``, one thread at a time calls ``step(now_ms)``.
 """

@@ -1,7 +1,7 @@
-"""The snapshot of a large group, in steps: one step after each round, so that requests wait for no more than one step.
+"""The snapshot of a large group, in steps: one step after each round, so that requests wait for one step at most.
 
-Rule: the snapshot is of the group as it was at one moment. The records that are appended while it is written follow at
-its end. So a load finds the old log with these records, or the snapshot with them, whenever the process dies.
+Rule: the snapshot shows the group as it was at one moment. Records that are appended while it is written follow at its
+end. So a load after a crash finds the old log with these records, or the snapshot with them.
 """
 
 from __future__ import annotations

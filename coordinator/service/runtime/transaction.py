@@ -1,6 +1,5 @@
-"""A transaction: the commands of one request to one group, and what it may do to a group that this process does not
-serve yet. A round: the requests whose transactions the runtime runs and answers together, what they decided, and the
-error of what did not become durable."""
+"""Transactions: the commands of one request to one group, and what they may do to a group that this process does not
+serve yet. Rounds: the requests that the runtime decides and answers together, and their errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The transactions of the requests (:data:`coordinator.service.runtime.transaction.Transaction`).
 
-Rule: no I/O in here. The service looks up the brokers' answers before, and passes them in :class:`Facts`. A
-transaction runs in one round, so completing, initialising and acquiring are one store transaction.
+Rule: no I/O in here. The service asks the brokers beforehand, and passes their answers in :class:`Facts`. A transaction
+runs in one round, so completing, initialising and acquiring are one store transaction.
 """
 
 from __future__ import annotations

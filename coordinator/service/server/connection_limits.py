@@ -1,9 +1,8 @@
-"""Closes connections that show no token: after a while, or at once when there are too many.
+"""Closes connections that show no token: after a while, or at once if there are too many.
 
 gRPC accepts every connection and has no limit to set. So a thread scans the descriptors of this process once a second
-for sockets of the server's port (through ``/dev/fd``, which Linux and macOS have). Rule: a socket of anybody else is
-never touched. A descriptor is duplicated before it is examined, since its number may be another socket's a moment
-later.
+for sockets of the server's port (through ``/dev/fd``, which Linux and macOS have). Rule: no other socket is touched. A
+descriptor is duplicated before it is examined, since its number may be another socket's a moment later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The door for programs: Arrow Flight, one action a request, its token checked before anything else.
+"""The door for programs: Arrow Flight, one action for each request. The token is checked before anything else.
 
-gRPC itself receives and decompresses a message before its token is known: listen only where clients are trusted that
-far. What a request may do, and who handles it, is decided behind the door (:mod:`coordinator.service.requests`).
+gRPC receives and decompresses a message before its token is known, so listen only where clients are trusted that far.
+:mod:`coordinator.service.requests` decides what a request may do, and who handles it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The listener of a coordinator: its address, certificate and key.
 
 Rules: a wrong address, certificate or key raises a named error before anything is started. Without TLS the listener
-accepts connections of this host alone.
+accepts connections of this host only.
 """
 
 from __future__ import annotations

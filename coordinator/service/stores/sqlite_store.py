@@ -1,10 +1,10 @@
-"""The state in an SQLite file: WAL, synchronous=FULL, one transaction an append, one owner at a time by a file lock.
+"""The state in an SQLite file: WAL, synchronous=FULL, one transaction for each append, and one owner at a time by a
+file lock.
 
 Each record is a row with a checksum, by group and sequence number. A file that this version can't read is not changed.
-The lock may fail to keep a second owner out (its file was deleted; a network file system). The next append to a group
-finds the second owner's records and is refused, so that the group is loaded again. A state file that is deleted or
-replaced under its owner is noticed at each load, and before and after each append: an open file outlives its name, and
-a second owner may serve the new one.
+The lock may fail to keep a second owner out (its file was deleted; a network file system). Then the next append finds
+the second owner's records and is refused, and the group is loaded again. An open file outlives its name, and a second
+owner may serve a new file of the name. So each load and each append checks that the file was not deleted or replaced.
 """
 
 from __future__ import annotations

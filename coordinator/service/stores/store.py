@@ -1,7 +1,8 @@
-"""The state store: makes groups' records durable. Every store keeps the promises of this module.
+"""The state store: makes groups' records durable. Every store keeps the promises of this module, which
+``tests/support/store_contract.py`` checks.
 
-``tests/support/store_contract.py`` runs them against each store. A store is given what was decided, and gives back the
-bytes that it was given. Formats of its own, such as Kafka's, it makes itself from what was decided.
+A store is given decisions, and gives back the bytes that it was given. It derives formats of its own, such as Kafka's,
+from the decisions.
 """
 
 from __future__ import annotations

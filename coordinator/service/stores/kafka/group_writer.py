@@ -1,8 +1,8 @@
 """A group's transactional producer: the newest one fences those before it, and a write is one transaction.
 
 Rule: the outcome of a write is Kafka's own answer. StoreRefused: the transaction was aborted. Fenced: a newer producer
-has the transactional id. Every other outcome is unknown until the next load: its fence and its first commit end every
-open transaction.
+has the transactional id. Any other outcome is unknown until the next load, whose fence and first commit end every open
+transaction.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Ends transactions in a state partition that keep readers of committed records from going on: one that Kafka left open
-for good (a hanging transaction, KIP-664), and those that a dead owner left open.
+"""Ends transactions in a state partition that block readers of committed records: a hanging transaction, which Kafka
+left open for good (KIP-664), and transactions that a crashed owner left open.
 
-A broker that starts again can complete a transaction without its marker, so that no reader of committed records comes
-beyond it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
+A broker that restarts can complete a transaction without its marker, and then no reader of committed records gets past
+it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
 
-Rule: a whole transaction counts, since its commit may have been answered. A part of one, of which an unclean leader
-election left no more, does not.
+Rule: a whole transaction is committed, since its commit may have been answered. A transaction of which an unclean
+leader election left only a part is aborted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One partition of the state topic as a store: it fences a group's former owner, writes its own owner record, loads the
-group, and appends.
+"""One partition of the state topic as a store. To load a group, it fences the former owner and writes its own owner
+record.
 
-Rule: a group is written only through the producer that its load opened, and that fenced every producer before. After an
-append whose outcome is unknown the group is closed, and the next load finds out.
+Rule: only the producer that the load opened, and that fenced every earlier producer, writes to the group. After an
+append whose outcome is unknown the group is closed, and the next load finds the outcome out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads a group's records from its partition of the state topic, the newest part first, without taking the group.
 
-Rule: it reads what is committed by now and waits for no transaction.
+Rule: it reads what is committed at present, and waits for no transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reads a partition of the state topic, from its beginning or from a known offset.
 
-Rule: a read ends only at the end that it was given: after the last record written by then. A read of committed records
-waits until every transaction before that end is committed or aborted; another group's open one blocks the read until
-Kafka ends it. Dead letters and redriven records are skipped, whatever key they have: a coordinator wrote them for
-somebody who may not write to the state topic.
+Rule: a read ends only at the end that it was given. A read of committed records waits until every transaction before
+that end is committed or aborted. So another group's open transaction blocks the read until Kafka ends it. Dead letters
+and redriven records are skipped, whatever key they have: a coordinator wrote them for somebody who may not write to the
+state topic.
 """
 
 from __future__ import annotations

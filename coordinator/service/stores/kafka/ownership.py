@@ -1,8 +1,9 @@
-"""The ownership of groups: whether this process may take a group, and which error members get when another owns it.
+"""The ownership of groups: whether this process may take a group, and which error members get if another process owns
+it.
 
-An owner stays the owner while it lives, on demand or standalone: another coordinator takes a group that its owner has
-given up, or whose owner was found gone. From an owner that others can't ask, the newest claimant takes the group: only
-for a new member, or the two would take it from each other without end.
+An owner stays the owner while it lives, on demand or standalone. Another coordinator takes a group only if the owner
+has given it up, or was found gone. From an owner that can't be asked, the newest claimant takes the group, and only for
+a new member: otherwise the two would take it from each other for ever.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Among how many partitions of the state topic groups are placed. All coordinators must agree on the number: one with
-another number would read the wrong partition for a group, and create it again.
+"""Among how many partitions of the state topic groups are placed. All coordinators must use the same number: with
+another number a coordinator would read the wrong partition for a group, and create the group again.
 
 Rule: the first coordinator that uses a topic writes the topic's number of partitions into partition 0. That number
 holds for good, whatever is configured, and whatever partitions are added to the topic later.

@@ -1,12 +1,10 @@
 """Pruning: deletes records that no group needs from the front of the state partitions whose groups this process serves.
 
 A group needs its log from its newest snapshot on. Rule: only records below everything that any group of the partition
-needs are deleted. That counts the groups of other processes, as far as their records are committed. No other part of
-sharegroup deletes from the topic.
+needs are deleted, other processes' groups included. No other part of sharegroup deletes from the topic.
 
-Pruning costs what it frees: groups get new snapshots only where more records could be deleted than all groups need, so
-that a partition at rest is not touched. Else a hundred dormant groups would be written anew in each pass, because of
-what the pass before had written.
+Groups get new snapshots only if more records could be deleted than all groups need, so a partition at rest is not
+touched. Otherwise each pass would write a hundred dormant groups anew, because of what the pass before had written.
 """
 
 from __future__ import annotations

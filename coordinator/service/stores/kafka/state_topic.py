@@ -1,7 +1,7 @@
 """The state topic: its creation, its checks, and the configuration of its clients.
 
-Rule: a topic that would lose state is refused before anything is read or written. An operation that the principal may
-not do is an error that names the ACL it needs.
+Rule: a topic that would lose state is refused before anything is read or written. An error about a missing permission
+names the ACL.
 """
 
 from __future__ import annotations
