@@ -244,8 +244,7 @@ class Admin:
         return self._look(request)
 
     def all_in_flight(self, group_id: str, *, cursor: Cursor | None = None, **filters: Any) -> Iterator[RunInFlight]:
-        """The runs of all pages of :meth:`in_flight`, one after another, from ``cursor`` on. The group changes
-        meanwhile."""
+        """The runs of all pages of :meth:`in_flight`, from ``cursor`` on. The group may change between two pages."""
         page = self.in_flight(group_id, **filters, cursor=cursor)
         yield from page.runs
         while page.cursor is not None:

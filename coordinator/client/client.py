@@ -143,8 +143,7 @@ class CoordinatorClient:
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint
 
     def coordinator_of(self, group_id: str) -> str:
-        """The coordinator of the group in words, for the log: its process or address, and its log where that is
-        known."""
+        """The group's coordinator in words, for the log: its process or address, and its log if that is known."""
         try:
             return self._directory.named(self._connected(group_id))
         except (Unreachable, ShareGroupError) as error:
@@ -181,8 +180,8 @@ class CoordinatorClient:
         return self._asked(timeout_s, _may_pass_soon, request, group_id, None, answer_timeout_s)
 
     def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
-        """The reply over the connection to the coordinator that answered before. None if there is no connection, or no
-        reply came over it. Starts nothing, and searches for no other coordinator."""
+        """The reply over the connection that is open; None if there is none, or no reply came. Starts and searches
+        nothing."""
         with self._connecting:
             connection = self._connections.get("")
         if connection is None:
@@ -292,8 +291,7 @@ class CoordinatorClient:
             return connection
 
     def _go_back(self, key: str, connection: Connection) -> None:
-        """Replace the connection by one to an earlier coordinator, if that coordinator answers again. Calls go on
-        meanwhile."""
+        """Connect to an earlier coordinator, if that answers again. Calls go on meanwhile."""
         try:
             earlier = self._directory.connect(key)
             with self._connecting:
@@ -323,8 +321,8 @@ def _retry_through_outage(
     *arguments: Arguments.args,
     **options: Arguments.kwargs,
 ) -> Answer:
-    """Returns the function's result. It is called again while its error may pass, for ``timeout_s``; then its last
-    error is raised."""
+    """Returns the function's result. While its error may pass, call it again, up to ``timeout_s``; then raise its last
+    error."""
     began_s = time.monotonic()
     kind = type(arguments[0]).__name__ if arguments else ""
 

@@ -138,8 +138,7 @@ class Connection:
 
 
 def _unreachable(error: Exception) -> Unreachable:
-    """The Unreachable for an error of the Flight library, with its cause if the text names one: the whole text is
-    long."""
+    """The Unreachable for an error of the Flight library, with its cause alone: the whole text is long."""
     name = type(error).__name__
     if isinstance(error, flight.FlightUnauthenticatedError):
         return TokenRefused(name)

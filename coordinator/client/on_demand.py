@@ -148,9 +148,9 @@ def _addresses(bootstrap_servers: str) -> set[str]:
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
     """Finds one coordinator: that of ``cluster_id`` and ``state_store`` (as :func:`store_of` returns it).
-    ``are_several``: whether groups can have different coordinators, of which each can answer for any group; here they
-    can't. ``state_file``: if not empty, the SQLite file that keeps the state instead of
-    ``state_store``, for a cluster that can't keep state; clients still find the coordinator by ``state_store``."""
+    ``state_file``: if not empty, the SQLite file that keeps the state instead, for a cluster that can't keep state;
+    clients still find the coordinator by ``state_store``. ``are_several``: whether groups can have different
+    coordinators, of which each can answer for any group."""
 
     bootstrap_servers: str
     kafka_config: Mapping[str, str] = field(repr=False)
@@ -163,8 +163,8 @@ class OnDemand:
 
     @property
     def key(self) -> str:
-        """Names this coordinator's files. Clusters, stores and hosts have different keys: hosts may share the runtime
-        directory."""
+        """Names this coordinator's files: hosts, which may share the runtime directory, clusters and stores have
+        different keys."""
         facts = self.cluster_id, self.state_store, *host_facts()
         return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
@@ -230,8 +230,7 @@ class OnDemand:
         return found is not None
 
     def turn_from(self, connection: Connection) -> None:
-        """Record that the coordinator behind the connection can't serve now: another one is asked for a while. Does
-        nothing here."""
+        """Let another coordinator be asked for a while, since this one can't serve now. Here there is no other one."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
         """Whether a coordinator that comes before this one may answer again."""
@@ -355,8 +354,8 @@ class OnDemand:
         return connection
 
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
-        """Start the process, and send it its settings. ``start_lock``: the descriptor of the locked lock file, which
-        the process inherits."""
+        """Start the process, and send it its settings. It inherits the descriptor ``start_lock`` of the locked lock
+        file."""
         self._check_not_ended()
         settings = LaunchSettings(
             bootstrap_servers=self.bootstrap_servers,

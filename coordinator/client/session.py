@@ -186,7 +186,7 @@ class MemberSession:
         return self._client.call(DescribeGroup(group_id=self.group_id))
 
     def close(self, *, leave: bool = False) -> bool:
-        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``. Returns False if it was closed
+        """Stop the heartbeats. The session ends at its timeout, or now with ``leave``. Returns False if it was closed
         before."""
         with self._closing:
             if self._closed.is_set():

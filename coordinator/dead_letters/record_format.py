@@ -55,8 +55,7 @@ class DeadLetterRecord(NamedTuple):
     headers: tuple[Header, ...]
 
     def headers_only(self) -> DeadLetterRecord:
-        """The dead letter without its record, for when the whole can't be written: where the record was and why it was
-        given up."""
+        """The dead letter without its record, for when the whole can't be written."""
         ours = tuple(h for h in self.headers if h[0].startswith(PREFIX) and h[0] != EMPTY_RECORD)
         return DeadLetterRecord(self.origin, None, None, ours)
 

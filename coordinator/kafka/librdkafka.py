@@ -165,8 +165,8 @@ def _reason(config: Mapping[str, Any], text: str) -> str:
 
 
 def _refused_key(config: Mapping[str, Any], text: str) -> str:
-    """Returns the key that librdkafka refuses: the property named in its text, else the first key in the text, else the
-    key that it refuses alone."""
+    """Returns the property that librdkafka's text names, else the first key in the text, else the key that is refused
+    alone."""
     if named := re.search(r'configuration property:? "([\w.]+)"', text):
         return named.group(1)
     if _MECHANISM in text:

@@ -71,7 +71,7 @@ class Coordinator:
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
     ) -> None:
-        """``listener``: that of a standalone coordinator. ``greet``: see :class:`FlightServer`; ``step_down``: see
+        """``listener``: a standalone coordinator's. ``greet``, ``step_down``: see :class:`FlightServer`,
         :class:`Requests`."""
         set_up_python()
         limits = limits or ServerConfig.parse()

@@ -84,8 +84,7 @@ class BrokerWatch:
     # --- topics
 
     def topics(self, subscription: Subscription, *, fresh: bool = False) -> dict[str, TopicInfo]:
-        """The subscription's topics, up to a refresh interval old; ``fresh``: as they are now. A refresh fetches the
-        log starts as well."""
+        """The subscription's topics with their log starts, up to a refresh interval old; ``fresh``: as they are now."""
         with self._changed:
             known_at, known = self._topics.get(subscription, (float("-inf"), {}))
         now = time.monotonic()
@@ -103,8 +102,7 @@ class BrokerWatch:
         return found
 
     def look(self, names: Iterable[str]) -> Future[Ids]:
-        """Fetch the ids of these topics now. If a topic has another id than before, drop the cached answers that have
-        this topic."""
+        """Fetch the ids of these topics now. Drop the cached answers that have a topic whose id has changed."""
         answer = self.looks.ask(names)
         answer.add_done_callback(self._take_look)
         return answer
@@ -133,8 +131,8 @@ class BrokerWatch:
         return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Drop the ends of topics that were deleted or created again, for all subscriptions. Answers to requests that
-        were sent before are not cached."""
+        """Drop the ends of topics that were deleted or created again. Answers to earlier requests are not cached
+        then."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
         for name in gone:
@@ -169,8 +167,7 @@ class BrokerWatch:
         return found
 
     def _refresh_log_starts(self, topic_partitions: list[TopicAndPartition]) -> None:
-        """Fetch the log starts from the brokers that answer. Partitions of the other brokers keep their cached log
-        starts."""
+        """Fetch the log starts. Partitions whose brokers do not answer keep their cached ones."""
         asked, remade, began_s = self.answering(topic_partitions), self._remade, time.monotonic()
         found, away = self.cluster.answered_offsets(asked, EARLIEST)
         self._keep_log_starts(found, remade)

@@ -268,8 +268,8 @@ class KafkaCluster:
         return not self.lacking(topic, "WRITE")
 
     def lacking(self, topic: str, *operations: str) -> list[str]:
-        """Those of the operations, by their names in ACLs, that the principal may not do with a topic that exists; none
-        where the cluster does not say."""
+        """The operations, by their names in ACLs, that the principal may not do with a topic, as far as the cluster
+        says."""
         if not self.gives_topic_ids():
             return []
         asked = TopicCollection([topic])
@@ -387,8 +387,7 @@ class KafkaCluster:
         return found
 
     def _renew(self) -> None:
-        """Make a new client if the present one gets no answer. Callers that wait for the earlier client go on
-        waiting."""
+        """Make a new client if the present one gets no answer. Whoever waits for the old one goes on waiting."""
         if min(self._outage.lasts_s, time.monotonic() - self._made_s) > RENEW_S:
             self._admin, self._made_s = self._new_admin(), time.monotonic()
 
@@ -400,8 +399,8 @@ class KafkaCluster:
 
 
 def _may_elect(state: RetryCallState) -> bool:
-    """Whether the cluster of this metadata may have a controller at the next request: while it elects one, and at the
-    first requests to any cluster."""
+    """Whether the cluster may have a controller at the next request: it elects one, or this is one of the first
+    requests."""
     if state.outcome is None or state.outcome.failed:
         return False
     found = state.outcome.result()
@@ -416,8 +415,8 @@ def _kafka_s(topic_id: Any) -> str:
 
 
 def _answered(offset: int, at: int) -> int:
-    """Returns the offset in a broker's answer. For a broker that does not answer in time librdkafka reports offset
-    -1001 and no error; that raises a timeout here."""
+    """Returns the offset in a broker's answer. Raises a timeout if the broker gave none: librdkafka reports offset
+    -1001 then."""
     if offset < 0 and not (offset == AFTER_ALL and at >= 0):
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return offset

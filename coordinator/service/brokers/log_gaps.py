@@ -50,8 +50,8 @@ class LogGaps:
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """Whether one of the first MOST_RANGES ranges holds a record, as far as the logs can be read. False means only
-        that none was seen: a caller must not remember it."""
+        """Whether one of the first MOST_RANGES ranges holds a record. Do not remember False: a log may have been
+        unreadable."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
@@ -65,8 +65,8 @@ class LogGaps:
         return any(seen.offsets for seen in looks)
 
     def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[OffsetRange, ...]:
-        """The gaps in the ranges that are not yet known to be whole. A gap is an offset without a record although the
-        log was read over it."""
+        """The gaps in the ranges that are not yet known to be whole: offsets without a record in a log that was read
+        over them."""
         found: list[OffsetRange] = []
         unknown = []
         for log_range in ranges:

@@ -36,8 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Slot:
-    """A group's worker and its schedule: when it runs next, and the state of its last pass. It is changed under the
-    dispatcher's lock."""
+    """A group's worker, when it runs next, and the state of its last pass. Hold the dispatcher's lock to change it."""
 
     def __init__(self, worker: GroupWorker) -> None:
         self.worker = worker
@@ -64,8 +63,8 @@ class DeadLetterDispatcher:
         self._closed = False
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Schedule those of the changed or loaded groups whose records wait for dead letters. The event loop's thread
-        calls it, so it must not block."""
+        """Schedule those of these groups that have waiting records. The event loop's thread calls it: it must not
+        block."""
         with self._changed:
             waiting = [group_id for group_id in groups if self._runtime.has_dead_letters_due(group_id)]
             for group_id in waiting:

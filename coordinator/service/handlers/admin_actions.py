@@ -214,8 +214,7 @@ def _chosen(
 def _existing(
     cluster: KafkaCluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
-    """The group's partitions of topics that the cluster has under the ids that the group knows, and notes about the
-    other topics: under another id, an offset would be another topic's."""
+    """The group's partitions of topics that the cluster has under the group's ids, and notes about the other topics."""
     names = {p.topic_id: p.topic for p in view.starts}
     looked = doubts.look(cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
     texts = {

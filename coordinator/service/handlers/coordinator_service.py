@@ -340,8 +340,8 @@ class CoordinatorService(Handlers):
     def _acquired_of_others(
         self, request: AcquireRecords, view: GroupView, subscribed: list[TopicIdPartition]
     ) -> AcquiredReply | None:
-        """Acquire records of partitions that are assigned to others, whose consumers have left the records there while
-        this member waited. Returns None if there are no such records."""
+        """Acquire records that the consumers of others' partitions have left while this member waited; None if there
+        are none."""
         ends = self._watch.ends([p.topic_partition for p in subscribed], read_committed=view.read_committed)
         if not (left := transactions.left_by_others(view, subscribed, ends)):
             return None
@@ -390,8 +390,7 @@ class CoordinatorService(Handlers):
         return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
 
     def _facts_of_poll(self, request: AcquireRecords, view: GroupView, *, may_wait: bool) -> Facts:
-        """The facts of the partitions from which the member acquires: the member can read them, and their leaders
-        answer."""
+        """The facts of the partitions that the member acquires from: it can read them, and their leaders answer."""
         subscribed = self._partitions(view)
         self.lost_logs.look_for_deleted(view, subscribed)
         if request.without:
@@ -440,8 +439,7 @@ class CoordinatorService(Handlers):
         return (*lost, *transactions.bounds(kept, Facts(partitions=kept, log_starts=log_starts, ends=ends), None))
 
     def _archive_deleted(self, view: GroupView, plan: frozenset[tuple[str, str, int]], gone: frozenset[str]) -> None:
-        """Archive what the group had of the plan's deleted topics, except of topics that the group knows to be
-        deleted."""
+        """Archive what the group had of the plan's deleted topics, unless it knows that they are deleted."""
         names = {topic_id: topic for topic, topic_id, _ in plan}
         self.lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
 
@@ -496,8 +494,7 @@ class CoordinatorService(Handlers):
         return subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
 
     def _read_here(self, found: dict[str, TopicInfo], group_id: str) -> dict[str, TopicInfo]:
-        """Those of the subscribed topics that the coordinator reads for groups. Logs the other topics that a pattern
-        matches."""
+        """The topics that the coordinator reads for groups. Logs the other topics that a pattern matches."""
         allowed = self._watch.cluster.allowed
         left_out = sorted(topic for topic in found if not allowed.allows_source(topic))
         if not left_out:

@@ -167,8 +167,7 @@ class _Looking(CoordinatorRuntime):
 
 
 class _Read(NamedTuple):
-    """A group replayed from its log. ``log_end``: end of the log, read before the replay; None if the store cannot
-    tell."""
+    """A replayed group, and the end of its log before the replay; None if the store can't tell."""
 
     group_id: str
     log_end: int | None

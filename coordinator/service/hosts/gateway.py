@@ -81,8 +81,8 @@ class OwnerAway(Exception):
 
 
 class _Route(NamedTuple):
-    """An owner that has answered. ``ahead_ms``: its clock is ahead of this process's by at most this. ``heard_s``: the
-    time of its last answer, which is ``alive``."""
+    """An owner that has answered, the last time as ``alive`` at ``heard_s``. Its clock is ahead of ours by at most
+    ``ahead_ms``."""
 
     owner: Owner
     ahead_ms: int
@@ -137,8 +137,7 @@ class Gateway:
         self._next_reply, self._replies_lost_s = 0, -inf
 
     def owner_of(self, group_id: str) -> Owner | None:
-        """The owner that answered last; None if no owner has answered, or the last one did not serve the group any
-        more."""
+        """The owner that answered last; None if there was none, or it did not serve the group any more."""
         route = self._routes.get(group_id)
         return None if route is None else route.owner
 
@@ -301,7 +300,7 @@ class Gateway:
         return route
 
     def _alive(self, group_id: str, owner: Owner, *, is_patient: bool) -> Alive:
-        """The owner's last answer to :meth:`_look` if it is new, else a new answer: all requests of a group share one
+        """The owner's answer to :meth:`_look`: the last one if it is new. All requests of a group share one
         question."""
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure or self._transport.now_s() - route.heard_s > QUIET_S:
@@ -371,8 +370,8 @@ class Gateway:
         return None
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
-        """Write a record into this process's own reply partition, and return once it is read back: every earlier reply
-        has then been read."""
+        """Write a record to this process's reply partition, and return once it is read: every earlier reply was read
+        before it."""
         echo = self._await(uuid.uuid4().hex, group_id)
 
         def written(ok: bool) -> None:

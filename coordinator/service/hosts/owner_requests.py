@@ -103,8 +103,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Received:
-    """A request that is being handled, or that lacks a part. ``ask``: its last record, whose asker gets the answer.
-    ``since_s``: the time of its first part."""
+    """A request that is handled, or lacks a part. ``ask``: its last record, whose asker gets the answer."""
 
     ask: Ask
     since_s: float
@@ -152,8 +151,8 @@ class _Requests:
         return received
 
     def _has_room(self, shown: str, size: int) -> bool:
-        """Whether there is room for ``size`` more bytes of this request, once the oldest unfinished requests are
-        dropped."""
+        """Whether there is room for ``size`` more bytes of this request. Drops the oldest unfinished requests for
+        it."""
         while self.received_bytes + size > MOST_RECEIVED_BYTES:
             unfinished = (each for each, of in self.received.items() if each != shown and not of.is_running)
             if (oldest := next(unfinished, None)) is None:
@@ -223,8 +222,8 @@ class OwnerRequests:
         self._is_leaving = True
 
     def close(self) -> None:
-        """End the threads. If other hosts have asked lately, their requests are answered for SAYS_MOVED_S more: the
-        groups have moved."""
+        """End the threads. If other hosts have asked lately, answer for SAYS_MOVED_S more that the groups have
+        moved."""
         self._is_leaving = True
         if self.idle_s < RESTS_AFTER_S:
             self._is_closed.wait(SAYS_MOVED_S)

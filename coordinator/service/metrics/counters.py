@@ -177,8 +177,8 @@ class Counters:
 
     @contextlib.contextmanager
     def handling(self, request: Request[Any]) -> Iterator[None]:
-        """A context that counts a request, and its error if it is refused. A request for a group on another host is not
-        counted here."""
+        """A context that counts a request, and its error if it is refused. Not counted: requests for groups on other
+        hosts."""
         name = type(request).__name__
         try:
             yield

@@ -69,8 +69,7 @@ class LostLogs:
         self._looked_at.setdefault(group_id, None)
 
     def look_at_groups(self) -> None:
-        """Check the topics of all groups that are loaded here, or were looked at, with or without members. Archive what
-        the groups had of deleted topics."""
+        """Archive what groups had of deleted topics: of all groups that are loaded here or were looked at."""
         found = [known for known in self._known_topics() if known.topics and known.topic_ids]
         names = {topic for known in found for topic in known.topics.values()}
         shown: set[str] = set()
@@ -84,8 +83,7 @@ class LostLogs:
         self.in_doubt = in_doubt
 
     def _known_topics(self) -> list[KnownTopics]:
-        """The topics of each group. The topics of a group that is not loaded here are read once: its owner sees
-        changes."""
+        """The topics of each group. Of a group that is not loaded here they are read once: its owner sees changes."""
 
         look = looking(known_topics)
         served = self._groups.served_groups()
@@ -100,8 +98,8 @@ class LostLogs:
         return list(found.values())
 
     def _look_again(self, known: KnownTopics, topics: Mapping[str, str]) -> bool:
-        """Ask again for topics of a group that the brokers did not show, and archive those that are deleted. Returns
-        whether a topic is in doubt."""
+        """Ask again for topics that the brokers did not show, and archive those that are deleted. Returns whether one
+        is in doubt."""
         look = self._watch.doubts.look
         try:
             looked = look(self._watch.cluster, topics, known.group_id, topic_ids=True, past=known.past)

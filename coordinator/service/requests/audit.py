@@ -36,7 +36,7 @@ _KEY = "share.coordinator.audit.file"
 
 
 class _AuditFile(PrivateRotatingFile):
-    """The file of the audit log. If a line can't be written, emit raises DiskFull or UnusableFile, and the file has no
+    """The file of the audit log. ``emit`` raises DiskFull or UnusableFile if a line can't be written, and leaves no
     part of it."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -142,8 +142,7 @@ class _EventLoop:
 
     @property
     def stuck_s(self) -> float:
-        """For how many seconds the present round has lasted, except while it reads state; 0: no round runs. Any thread
-        may ask."""
+        """For how many seconds the present round has lasted; 0: none runs, or it reads state. Any thread may ask."""
         since_s = self._round_since_s
         if since_s is None or self.runtime.is_reading:
             return 0.0
@@ -212,8 +211,7 @@ class PartitionedRuntime:
         runtime_of: Callable[[int], CoordinatorRuntime],
         clock: Clock | None = None,
     ) -> None:
-        """``partition_of``: returns the partition of a group id. ``runtime_of``: makes a new runtime on this
-        partition's store."""
+        """``partition_of``: the partition of a group id. ``runtime_of``: makes a new runtime on a partition's store."""
         self.clock = clock or Clock()
         self._partition_of, self._runtime_of = partition_of, runtime_of
         self._event_loops: dict[int, _EventLoop] = {}
@@ -278,8 +276,7 @@ class PartitionedRuntime:
             event_loop.hand_over(group_id, tenure)
 
     def stuck_s(self, group_id: str) -> float:
-        """For how many seconds the present round of the group's event loop has lasted: see
-        :attr:`_EventLoop.stuck_s`."""
+        """As :attr:`_EventLoop.stuck_s` of the group's event loop."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return 0.0 if event_loop is None else event_loop.stuck_s
 

@@ -239,8 +239,8 @@ class CoordinatorRuntime:
         self._expire(round_)
 
     def _must_wait(self, round_: Round, submission: Submission) -> bool:
-        """Whether the request would load a group that this round has deleted. The store has the deletion only after the
-        round, and would return the deleted group."""
+        """Whether the request would load a group that this round has deleted: the store has the deletion only after the
+        round."""
         group = self.groups.get(submission.group_id)
         claims = submission.access is Access.CLAIM and submission.group_id in round_.records
         return claims and group is not None and not group.exists
@@ -550,8 +550,7 @@ class CoordinatorRuntime:
     # --- upkeep
 
     def _keep_up(self, round_: Round) -> None:
-        """Snapshot logs that are long or had no append for long, and unload groups at rest. Write a step of each
-        snapshot under way."""
+        """Write snapshots that are due, a step of each that is under way, and unload groups at rest."""
         now_ms, holding_back = round_.now_ms, self.store.holding_back
         self._look_at_moved()
         looked_at = {submission.group_id for submission, _, _ in round_.outcomes} | round_.touched

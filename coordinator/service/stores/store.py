@@ -92,8 +92,7 @@ class Store(Protocol):
         """
 
     def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
-        """Yields the records as ``load`` does, and leaves the group to its owner. None: only the owner can read the
-        group."""
+        """Yields the records as ``load`` does, and leaves the group to its owner. None: only the owner can read it."""
 
     def claim(self, group_id: str) -> None:
         """Records that a new member wants the group here: the next load may take it from its owner."""

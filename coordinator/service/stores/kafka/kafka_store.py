@@ -126,8 +126,8 @@ class KafkaStore:
         on_missing: Callable[[], None] = lambda: None,
         on_taken: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """``on_missing`` is called when the topic turns out to be deleted, or deleted and created again; ``on_taken``
-        with the reason, a key of TAKEN, when a group is loaded that another process owned."""
+        """``on_missing`` is called when the topic is deleted, or created again; ``on_taken`` with the reason, a key of
+        TAKEN, when a group is loaded that another process owned."""
         self.partition = partition
         self.topic = topic
         self._topic, self._ownership, self._on_missing, self._on_taken = topic, ownership, on_missing, on_taken
@@ -158,8 +158,8 @@ class KafkaStore:
 
     @property
     def prunes(self) -> bool:
-        """Whether this process keeps the partition short, since it has served a group there. A host that only passes
-        requests on leaves that to the owners."""
+        """Whether this process has served a group of the partition, and so keeps it short. Other hosts leave that to
+        the owners."""
         return bool(self._served_before)
 
     # --- called from other threads
@@ -171,7 +171,7 @@ class KafkaStore:
         return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
 
     def hold_back(self, groups: frozenset[str], below: int) -> None:
-        """Record that the snapshots of these groups lie below this offset, so that other groups' older records can't be
+        """Record that the snapshots of these groups lie below this offset: older records of other groups can't be
         pruned."""
         self._held_back = groups, below
 
@@ -382,15 +382,15 @@ class KafkaStore:
         self._ownership.check(group_id, owner, had=had, claims=claims, end=end)
 
     def _is_gone(self, owner: Owner) -> bool:
-        """Whether the owner, from which this process may take the group, is gone. One that leaves still gives its other
-        groups up; one that can't be asked may live."""
+        """Whether this owner is gone. A released owner still gives its other groups up; one that can't be asked may
+        live."""
         return bool(owner.answers) and not owner.released and owner.process != self._ownership.me.process
 
     def _new_log(self, group_id: str) -> GroupLog:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
     def _read(self, log: GroupLog, end: int | None = None) -> Generator[StoredRecord, None, int]:
-        """Yield the group's committed records up to ``end``; None: the partition's end. Returns the offset that was
+        """Yield the group's committed records up to ``end`` (None: the partition's). Returns the offset that was
         reached."""
         start, is_empty = self._needed.get(log.group_id), True
         reading = self._read_from(log, start, end)
@@ -521,8 +521,7 @@ class KafkaStore:
     # --- inside: writing
 
     def _why_taken(self, before: Owner | None) -> str:
-        """Why this process could take the group from this owner, in words for the log; empty if the group was new or
-        its own."""
+        """Why the group could be taken from this owner, in words for the log; empty if it was new or this process's."""
         me = self._ownership.me
         if before is None or before.process == me.process:
             return ""

@@ -77,8 +77,7 @@ class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=Tr
 
 
 class _Found(NamedTuple):
-    """What was found out about the owner of a tenure. ``end``: the end of the state partition before the owner was
-    asked."""
+    """What was found out about the owner of a tenure, when, and where the state partition ended before."""
 
     tenure: str
     state: OwnerState

@@ -68,8 +68,7 @@ class Pruning:
         self._thread.join(self._topic.timeout_s)
 
     def prune(self) -> None:
-        """Read the new records of each partition, and delete those that no group needs. Tell each store which groups
-        hold the deletion back."""
+        """Delete the records that no group needs. Tell each store which groups hold the deletion back."""
         for store in self._stores():
             try:
                 self._prune(store)

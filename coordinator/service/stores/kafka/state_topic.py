@@ -162,8 +162,8 @@ class StateTopic:
         return self._found(only_look=False)
 
     def look(self) -> int:
-        """As :meth:`ensure`, without creating anything. If the topic is missing, ask whether it may be created, and
-        return 0."""
+        """As :meth:`ensure`, without creating anything. If the topic is missing, ask whether it may be created; 0 is
+        returned."""
         return self._found(only_look=True)
 
     # --- inside
@@ -247,8 +247,8 @@ class StateTopic:
             self._set_brokers_time(admin)
 
     def _set_brokers_time(self, admin: AdminClient) -> None:
-        """Give a topic that an earlier version made, or an administrator, the brokers' time. Without the permission the
-        topic serves as before."""
+        """Give the brokers' time to a topic of an earlier version, or of an administrator. Without the permission it
+        serves as before."""
         asked = changed(self.name, BROKERS_TIME)
         name, value = next(iter(BROKERS_TIME.items()))
         try:
