@@ -178,7 +178,7 @@ class Admin:
         if only_ids:
             return listed
         if listed.read_from and any(listing.coordinator for listing in listed.groups):
-            with contextlib.suppress(ShareGroupError):  # other hosts are asked through a coordinator here
+            with contextlib.suppress(ShareGroupError):  # a coordinator of this host asks the other hosts
                 listed = self._ask(ListGroups())
         found = {listing.group_id: listing for listing in listed.groups}
         owned: dict[str, list[str]] = {}
@@ -489,14 +489,14 @@ class Admin:
         except (GroupIdNotFound, GroupChanged) as error:
             is_gone = isinstance(error, GroupIdNotFound) or error.fields.get("made_anew")
             if is_gone and isinstance(request, DeleteGroup):
-                # The group that the look saw does not exist any more: an earlier try had no answer, and deleted it.
+                # An earlier try of this request got no answer, and has deleted the group.
                 return msgspec.structs.replace(look, executed=True)
             if is_gone or request.seen or looks <= 1:
                 raise
             return self._act(request, looks - 1)
 
     def _find_on_demand(self) -> OnDemand:
-        runtime_dir()  # one that can't be used is told before the brokers are waited for
+        runtime_dir()  # an unusable directory is an error before the brokers are waited for
         metadata = cluster_metadata(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
         found = str(metadata.cluster_id or self._bootstrap_servers)
         return OnDemand(
@@ -520,7 +520,7 @@ class Admin:
         if not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
-            # Whether it runs is asked only if it does not answer: that takes a connection and a call of its own.
+            # Check whether a coordinator runs only if it does not answer: the check takes a connection and a call.
             reply = self._client.ask_connected(request, self._answer_timeout_s)
             if reply is not None:
                 return reply

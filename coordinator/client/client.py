@@ -108,7 +108,7 @@ class CoordinatorClient:
             patience_s = retry_timeout_s if in_batch else min(retry_timeout_s, CONNECT_TIMEOUT_S)
             client._retried(patience_s, may_pass, "", client._connected)
             return client
-        runtime_dir()  # one that can't be used is told before the brokers are waited for
+        runtime_dir()  # an unusable directory is an error before the brokers are waited for
         outage = _outage(bootstrap_servers, retry_timeout_s)
         if in_batch and bootstrap_servers not in _reached and not has_coordinator_for(bootstrap_servers):
             may_pass = _may_pass_soon
@@ -118,7 +118,8 @@ class CoordinatorClient:
         _reached.add(bootstrap_servers)
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
-            kafka_config={} if kafka_config is None else kafka_config,  # no copy: credentials may be set in it later
+            # Not copied: the caller may set credentials in it later.
+            kafka_config={} if kafka_config is None else kafka_config,
             cluster_id=found,
             state_store=store_of(state_store, found),
             configs=dict(configs or {}),
@@ -247,7 +248,7 @@ class CoordinatorClient:
         except (CoordinatorNotAvailable, BrokerNotReachable) as error:
             if (
                 not may_be_retried(error) or timeout_s < self._retry_timeout_s
-            ):  # the shorter time of a first call is no outage
+            ):  # the end of a first call's shorter time is no outage
                 raise self._directory.naming_log(error) from error
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
         except (InternalError, StateStoreInUse) as error:
@@ -265,13 +266,13 @@ class CoordinatorClient:
             self._forget(connection)
             raise
         except BrokerSecurityFailed as error:
-            if error.on_host:  # the credentials are those of the owner there
+            if error.on_host:  # the brokers refuse the owner's credentials, on another host
                 raise
             self._directory.renew(connection, error)
             self._forget(connection)
             raise Unreachable("it was asked to leave, since the brokers refuse its credentials") from error
         except (CoordinatorNotAvailable, BrokerNotReachable):
-            if self._directory.are_several:  # perhaps this one alone has lost the brokers
+            if self._directory.are_several:  # perhaps only this coordinator can't reach the brokers
                 self._directory.turn_from(connection)
                 self._forget(connection)
             raise
@@ -298,7 +299,7 @@ class CoordinatorClient:
                 if self._connections.get(key) is connection:
                     self._connections[key] = earlier
         except (Unreachable, ShareGroupError):
-            pass  # the connection stays
+            pass  # keep the connection
         finally:
             self._going_back.discard(key)
 

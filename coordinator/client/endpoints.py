@@ -104,7 +104,7 @@ class Endpoints:
                 self._away_s[address] = time.monotonic()
                 kind = Refused if isinstance(error, Refused) else Unreachable
                 failed.append(kind(f"{show_address(*address)}: {error}"))
-        # An address that may answer later counts more than one at which nobody can.
+        # Prefer the error of an address that may answer later.
         raise next((error for error in reversed(failed) if not isinstance(error, Refused)), failed[-1])
 
     def turn_from(self, connection: Connection) -> None:

@@ -211,7 +211,8 @@ class OnDemand:
         number = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not unlocked here: the process holds it as well
+                # Not unlocked here: the new process inherits the lock.
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._named() is None:
                     self._launch(start_lock=number)
                     return True
@@ -295,7 +296,7 @@ class OnDemand:
         mine = CoordinatorConfig.parse(self.configs)
         try:
             theirs = CoordinatorConfig.parse(found.endpoint.configs)
-        except ShareGroupError:  # of another version of sharegroup
+        except ShareGroupError:  # another version of sharegroup started it
             return found
         for key in self.configs:
             name = COORDINATOR_KEYS[key].attribute

@@ -271,7 +271,8 @@ class MemberSession:
             began_s = time.monotonic()
             try:
                 self._take(self.call(lambda who: Heartbeat(**who)), began_s)
-            except ShareGroupError as error:  # fenced: the next call raises it; else the next heartbeat retries
+            except ShareGroupError as error:
+                # A fence is raised by the next call; after other errors the next heartbeat retries.
                 if not self._closed.is_set():
                     _log.warning("share group %s: heartbeat of member %s: %s", self.group_id, self.member_id, error)
             except Exception:  # noqa: BLE001 - without heartbeats each long batch would lose its locks

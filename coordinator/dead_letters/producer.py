@@ -41,7 +41,7 @@ _OF_THE_RECORD = frozenset(
     (
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,  # one without a key, where the topic is compacted
+        KafkaError.INVALID_RECORD,  # a compacted topic refuses a record without a key
         KafkaError.INVALID_TIMESTAMP,
     )
 )

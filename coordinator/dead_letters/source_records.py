@@ -23,11 +23,11 @@ STALL_S = 15.0
 READ_THROUGH_RECORDS = 10_000
 """A gap of up to this many offsets is read through: a seek costs as much."""
 BATCH_RECORDS = 2_000
-_POLL_S = 0.1  # a poll waits this long for all records that it wants, even if some have come
+_POLL_S = 0.1  # a poll waits for this many seconds until it has all wanted records
 
 _DEFAULTS = {**READING, "client.id": "sharegroup", "fetch.error.backoff.ms": "10"}
 _DENSE = {**IN_BULK, "queued.max.messages.kbytes": "16384"}
-# For scattered records, anything fetched beyond them is useless.
+# For scattered records: what is fetched beyond a record is useless.
 _SPARSE = {
     "fetch.message.max.bytes": str(1 << 16),
     "queued.min.messages": "1",
@@ -156,7 +156,7 @@ class _Reading:
         self._topic, self._partition = topic, partition
         self._offsets = offsets
         self._is_dense = is_dense
-        self._seen = -1  # the offset of the last record that came, or the one below the first that can come
+        self._seen = -1  # the offset of the last record read; at first, the offset before the first wanted one
         self._next = 0  # the first of the offsets that has no answer yet
         self._silence = Silence()
         self._last_error = "no record came"

@@ -110,7 +110,7 @@ class FirstContact(Complaints):
         self.kinds.add(kind)
         if kind == "resolve":
             self.unresolved.update(_UNRESOLVED.findall(cause))
-        # An earlier, better reason stays: librdkafka adds the guess about the listener to some of its lines only.
+        # Keep an earlier, better reason: only some of librdkafka's lines have the guess about the listener.
         if "connecting to a" not in self.reasons.get(kind, ""):
             self.reasons[kind] = " ".join(cause.split()).rstrip(".")
 
@@ -244,7 +244,8 @@ def metadata_and_rights(
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
         metadata = _metadata(admin, contact, bootstrap_servers, kafka_config, BROKER_TIMEOUT_S)
         named = sorted(topics(metadata))
-        has_controller = metadata.controller_id in metadata.brokers  # else librdkafka waits for one, and asks nobody
+        # Without a controller librdkafka waits for one, and asks no broker.
+        has_controller = metadata.controller_id in metadata.brokers
         return metadata, _rights(admin, named) if named and has_controller else {}
 
 
@@ -260,7 +261,7 @@ def _rights(admin: Any, topics: list[str]) -> dict[str, frozenset[str]]:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 rights[name] = frozenset[str]()
         else:
-            if allowed:  # a cluster that does not say names none, and who sees a topic may describe it
+            if allowed:  # an empty answer means that the cluster does not say: whoever sees a topic may describe it
                 rights[name] = frozenset(operation.name for operation in allowed)
     return rights
 

@@ -72,7 +72,7 @@ def _is_in_batch(client: Consumer, where: tuple[str, int], offset: int, first: i
         error = None if message is None else message.error()
         if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
             return False
-        # An offset that is out of range is librdkafka's wrong next one, of the position before.
+        # An out-of-range error is about librdkafka's wrong next offset, from the position before.
         if message is not None and error is not None and error.code() in DAMAGED:
             return message.offset() == first
     return None

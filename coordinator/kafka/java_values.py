@@ -205,13 +205,14 @@ def java_value(key: str, name: str, value: str) -> str:
     text = value.strip()
     if name == "ssl.endpoint.identification.algorithm" and not text:
         return "none"
-    if name in _SYSTEMS and text == "-1":  # in Java the system's own size, and no end of idle connections
+    if name in _SYSTEMS and text == "-1":  # in Java: the system's size, and idle connections stay open
         return "0"
     if name in _PEMS:
         return _PEM.sub(_in_lines, value.replace("\\n", "\n"))
     if key == "buffer.memory" and text.isdecimal():
         return str(max(int(text) // 1024, 1))
-    if name == "sasl.kerberos.kinit.cmd" and text and "%{" not in text and " " not in text:  # Java's: the program alone
+    if name == "sasl.kerberos.kinit.cmd" and text and "%{" not in text and " " not in text:
+        # Java's value is the program alone
         return f'{text} -t "%{{sasl.kerberos.keytab}}" -k %{{sasl.kerberos.principal}}'
     return text.lower() if text.lower() in _BOOLEANS else value
 

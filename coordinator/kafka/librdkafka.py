@@ -112,7 +112,7 @@ class Complaints:
     def __call__(self, error: KafkaError) -> None:
         if is_refused(error):
             self.refused = error.str()
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # less specific than the error before it
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the error before it says more
             self.last = f"{error.name()}: {error.str()}"
 
     def forget(self) -> None:
@@ -132,7 +132,7 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
         settings[TOKEN_FUNCTION] = tokens = TokenFunction(name)
     try:
         return client(settings, **beside)
-    except (KafkaException, ValueError, ImportError) as error:  # the last two are confluent_kafka's own checks
+    except (KafkaException, ValueError, ImportError) as error:  # confluent_kafka's own checks raise the last two
         text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         if tokens is not None and "OAuth token not set" in text:
             problem = tokens.problem or "librdkafka has not called it"

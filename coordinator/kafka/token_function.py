@@ -89,7 +89,7 @@ class TokenFunction:
             raise _refused(
                 "it is MODULE:FUNCTION, a function of a module that the coordinator and the executors import too"
             )
-        if module.partition(".")[0] in sys.stdlib_module_names:  # the import of some of them runs a program
+        if module.partition(".")[0] in sys.stdlib_module_names:  # the import of some such modules runs a program
             raise _refused(f"{module} is a module of Python's own")
         try:
             found = getattr(importlib.import_module(module), function, None)

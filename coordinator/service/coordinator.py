@@ -78,7 +78,7 @@ class Coordinator:
         config = self.config = CoordinatorConfig.parse(settings.configs)
         self.audit_file = config.share_coordinator_audit_file or _audit_file(settings)
         news = News()
-        with contextlib.ExitStack() as started:  # ended again if a later part does not start
+        with contextlib.ExitStack() as started:  # ends the started parts if a later part does not start
             self._end_audit = audit_to(self.audit_file)
             started.callback(self._end_audit)
             self.cluster = KafkaCluster(
@@ -133,7 +133,7 @@ class Coordinator:
         """Finish the running requests, then release the state to its next owner."""
         self.requests.end()
         if self.hosts is not None:
-            self.hosts.stop_asking()  # else the server's end would wait for answers of other hosts
+            self.hosts.stop_asking()  # otherwise the server's end would wait for other hosts' answers
         self.server.shutdown()
         self.dispatcher.close()
         self._topics_look.close(TOPICS_LOOK_CLOSE_S)

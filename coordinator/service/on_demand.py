@@ -64,7 +64,7 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
         may_rest = coordinator.runtime.may_rest()
         rests = may_rest and coordinator.dispatcher.may_rest() and not coordinator.service.lost_logs.in_doubt
         late_s, looked_s = now_s() - looked_s - look_s, now_s()
-        if late_s > LONGEST_LOOK_S:  # the process was stopped: requests of that time are not received yet
+        if late_s > LONGEST_LOOK_S:  # the process was stopped, and has not received the requests of that time yet
             rested_s = unloaded_s = 0.0
         rested_s = rested_s + look_s if rests else 0.0
         unloaded_s = unloaded_s + look_s if not may_rest and coordinator.runtime.may_rest(loaded=True) else 0.0
@@ -98,7 +98,7 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
             told.set()
 
     coordinator = Coordinator(settings, token := secrets.token_urlsafe(32), step_down=step_down)
-    set_by_signal(told)  # from here on: a signal before ends a process that does not serve yet
+    set_by_signal(told)  # not earlier: until here a signal simply ends the process
     endpoint = Endpoint(
         host=LOOPBACK,
         port=coordinator.server.port,

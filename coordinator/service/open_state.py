@@ -70,7 +70,8 @@ class SqliteState:
     """
 
     def __init__(self, path: str, runtimes: Runtimes) -> None:
-        from coordinator.service.stores.sqlite_store import SqliteStore  # 15 ms, and no need with the state in Kafka
+        # The import takes 15 ms, and is useless with the state in Kafka.
+        from coordinator.service.stores.sqlite_store import SqliteStore
 
         self._store = store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         self.runtime = PartitionedRuntime(
@@ -95,7 +96,7 @@ class SqliteState:
 
     def close(self) -> None:
         self.runtime.close()
-        self._store.close()  # if no group was asked for, no event loop has closed it
+        self._store.close()  # an event loop closes it only if a group was asked for
 
 
 class KafkaState:

@@ -81,7 +81,7 @@ class AskedAhead:
         with self._lock:
             asked = self._asked.pop((group_id, plan_id), None)
         if asked is None or asked.answer.cancel():
-            return None  # no thread was free: where brokers hang, all of them wait
+            return None  # no thread was free: all of them wait for hanging brokers
         if self._now_ms() - asked.at_ms > ANSWERS_MS or not partitions <= asked.partitions:
             return None
         facts = asked.answer.result()

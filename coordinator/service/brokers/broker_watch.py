@@ -175,7 +175,8 @@ class BrokerWatch:
 
     def _keep_log_starts(self, found: dict[TopicAndPartition, int], remade: int) -> None:
         with self._changed:
-            if self._remade == remade:  # else they may be a deleted topic's: a new one of that name would begin there
+            if self._remade == remade:
+                # Otherwise they may be a deleted topic's, and a new topic of the name would begin there.
                 self._log_starts.update(found)
 
     def doubt(self, topic_partitions: Iterable[TopicAndPartition]) -> None:
@@ -309,7 +310,7 @@ class BrokerWatch:
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             now_s = time.monotonic()
-            if self._moves != moves:  # seen by this thread, or by a request since the last fetch
+            if self._moves != moves:  # moved since the last fetch, by this thread or a request
                 moves, moved_at, self._pause_s = self._moves, now_s, self._fastest_s
             else:
                 is_quiet = now_s - moved_at >= QUIET_AFTER_S
@@ -375,7 +376,7 @@ class AwayPartitions:
             began_s = time.monotonic()
             try:
                 away = self._cluster.answered_offsets(partitions, LATEST)[1]
-            except BrokerNotReachable:  # none of them answers
+            except BrokerNotReachable:  # no leader answers
                 away = set(partitions)
             except Exception as error:  # noqa: BLE001 - a refusal is an answer: who asks next gets it by name
                 _log.info("the leaders of some partitions: %s", error)

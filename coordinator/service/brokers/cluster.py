@@ -66,7 +66,7 @@ LEAST_LOOKS = 3
 old."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
-_ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
+_ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # librdkafka answers _NOENT by itself, from its last listing
 _OLD_LEADER = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -124,7 +124,7 @@ class KafkaCluster:
         self._timeout_ms = timeout_ms
         self._gives_ids: bool | None = None
         # log_level: librdkafka would write to stderr; what goes wrong is raised here.
-        # socket.timeout.ms: a hanging broker is skipped after that, and another one asked.
+        # socket.timeout.ms: after this time another broker is asked instead of a hanging one.
         config: dict[str, Any] = {
             "log_level": "0",
             "client.id": "sharegroup",
@@ -159,7 +159,7 @@ class KafkaCluster:
             looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
             found = looks(self._retried, "list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
             gives_ids = found.controller_id in found.brokers
-            if gives_ids:  # brokers of other makers have a controller, and may give no ids: a topic shows it
+            if gives_ids:  # brokers of other makers may have a controller and no topic ids: describe a topic
                 known = sorted(name for name, topic in found.topics.items() if topic.error is None)[:1]
                 if not known:
                     return True
@@ -280,7 +280,7 @@ class KafkaCluster:
             ),
         )
         allowed = None if answer is None else answer.authorized_operations
-        if not allowed:  # the cluster does not say: who sees a topic may describe it
+        if not allowed:  # the cluster does not say: whoever sees a topic may describe it
             return []
         return [name for name in operations if AclOperation[name] not in allowed]
 
@@ -291,7 +291,7 @@ class KafkaCluster:
         Raises:
             BrokerRefused: the cluster does not create it.
         """
-        if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
+        if not self.gives_topic_ids():  # such a cluster creates a topic when the topic is listed, not by request
             if not only_ask:
                 self._retried("create a topic", lambda admin, left_s: admin.list_topics(name, timeout=left_s))
             return
@@ -361,7 +361,7 @@ class KafkaCluster:
             return min(max(deadline - time.monotonic(), 0.1), attempt_s)
 
         self._admin.poll(0)
-        self._complaints.refused = ""  # it may have passed since
+        self._complaints.refused = ""  # an earlier refusal may be over
         while True:
             admin = self._admin
             try:

@@ -32,7 +32,7 @@ class Known:
     @classmethod
     def of(cls, group: ShareGroup) -> Known:
         subscriptions = frozenset(Subscription.of(member) for member in group.members.values())
-        begun = {key.topic_id for key in group.partitions}  # not the topics whose offsets were deleted
+        begun = {key.topic_id for key in group.partitions}  # without topics whose offsets were deleted
         topics = frozenset(topic for topic, i in group.topics.items() if i in begun)
         topics |= {forgotten.topic for forgotten in group.forgotten_topics.values()}
         return cls(topics, subscriptions, frozenset(group.deleted_partitions))
@@ -45,7 +45,7 @@ class Known:
         of_topic = [subscription for subscription in self.subscriptions if subscription.has(p.topic)]
         if of_topic:
             return any(subscription.has_partition(p.topic, p.partition) for subscription in of_topic)
-        return p.topic in self.topics  # its members were forgotten
+        return p.topic in self.topics  # the members that subscribed to it were forgotten
 
 
 class Start(NamedTuple):

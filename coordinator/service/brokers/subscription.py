@@ -202,7 +202,7 @@ def _named_offsets(
     try:
         named = msgspec.json.decode(text.encode(), type=dict[str, dict[str, int]])
         given = {(topic, int(partition)): at for topic, by in named.items() for partition, at in by.items()}
-    except (ValueError, msgspec.DecodeError) as error:  # a ValueError only in newer msgspecs
+    except (ValueError, msgspec.DecodeError) as error:  # newer versions of msgspec raise ValueError
         raise InvalidStartingOffsets(value=text, reason=str(error)) from error
     if missing := [f"{topic}-{partition}" for topic, partition in wanted if (topic, partition) not in given]:
         raise InvalidStartingOffsets(value=text, reason=f"no offset is given for {', '.join(missing)}")

@@ -79,7 +79,7 @@ class DeadLetterBuilder:
         self, backlog: Backlog, due: list[Due], topics: LookedAt
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
         copies = backlog.config.errors_deadletterqueue_copy_record_enable
-        # Only of a record that a consumer or a sink has rejected is it certain that it exists in the log.
+        # Only a record that a consumer or a sink has rejected certainly exists in the log.
         reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
         topic_id = due[0].offsets.topic_id
         if reads and topic_id in topics.in_doubt:

@@ -98,9 +98,7 @@ class GroupWorker:
         except (BrokerNotReachable, CoordinatorNotAvailable) as error:
             self._hold(PassResult.WAITING, str(error))
             result = PassResult.WAITING
-        except (
-            ShareGroupError
-        ) as error:  # the topic is missing or not authorized; a configuration that librdkafka refuses
+        except ShareGroupError as error:  # a missing or forbidden topic, or a configuration that librdkafka refuses
             self._hold(PassResult.BLOCKED, str(error))
             result = max(self._pass.result, PassResult.BLOCKED)
         self.attempts = self.attempts + 1 if result in (PassResult.BLOCKED, PassResult.WAITING) else 0
@@ -201,7 +199,8 @@ class GroupWorker:
         self._mark_written(backlog, [(due, n) for due in held for n in due.offsets.as_range()], "lost")
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
-        topics = self._builder.source_topics(backlog)  # perhaps since before the read, of another topic then
+        # The topic may have been deleted before the read, which then read another topic.
+        topics = self._builder.source_topics(backlog)
         if topics.not_shown:
             chunk = [
                 (due, offset, self._builder.bare(due, offset) if due.offsets.topic_id in topics.deleted else written)

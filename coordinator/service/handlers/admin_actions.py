@@ -143,7 +143,7 @@ def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T
     try:
         return groups.call(request.group_id, once)
     except GroupTakenOver as error:
-        # A copy knows no sessions: the members of the other host do not keep anyone from asking.
+        # A copy has no sessions, so members of the other host do not prevent the dry run.
         answer: T = groups.call(request.group_id, once, Access.PEEK)
         note = TAKEN.format(owner=error.fields.get("owner"))
         return msgspec.structs.replace(answer, notes=(note, *answer.notes))

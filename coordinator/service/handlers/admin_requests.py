@@ -105,7 +105,8 @@ class AdminService(Handlers):
 
     def _list_groups(self, request: ListGroups) -> GroupsListed:
         if request.group_id and request.group_id not in self._groups.served_groups():
-            self._groups.call(request.group_id, exists, Access.PEEK)  # another host may serve it, and is asked then
+            # Raises OwnedElsewhere if another host serves the group.
+            self._groups.call(request.group_id, exists, Access.PEEK)
         served = self._groups.served_groups()
         listings = (
             {listing.group_id: listing for listing in self._stored.stored_groups()} if not request.group_ids else {}

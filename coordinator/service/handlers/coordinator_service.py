@@ -163,7 +163,7 @@ class CoordinatorService(Handlers):
         except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
             if new:
                 raise
-            # A session that lapsed must come back even while the broker is away.
+            # A lapsed session must be able to come back while the brokers are unreachable.
             _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
             starts, missing = {}, ()
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
@@ -200,7 +200,7 @@ class CoordinatorService(Handlers):
         """
         subscription = Subscription.of(request)
         topics = self._read_here(self._watch.topics(subscription, fresh=True), request.group_id)
-        if request.member_epoch is None and request.query:  # a ShareConsumer waits for its topic
+        if request.member_epoch is None and request.query:  # a ShareConsumer may wait for its topic
             subscription.check(topics, self._watch.cluster)
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
         new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from or p.topic_id in view.gone]
@@ -211,7 +211,7 @@ class CoordinatorService(Handlers):
             p for p in new if p.topic_partition not in earliest or (p in brought and p.topic_partition not in policy)
         ]
         if missing := [f"{p.topic}-{p.partition}" for p in unknown]:
-            # A partition that is left out now would begin by another rule later.
+            # If it were left out now, the partition would begin by another rule later.
             raise CoordinatorNotAvailable(
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
@@ -383,7 +383,7 @@ class CoordinatorService(Handlers):
         return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
 
     def _acknowledge(self, request: Acknowledge) -> AcknowledgeReply:
-        if request.unread:  # no program has seen these records
+        if request.unread:  # the program has seen none of these records
             return self._single_command(request)
         remade = self._remade_topics.look_at_acknowledged(request.partitions, lambda: self._view(request))
         reply = self._single_command(request)

@@ -196,7 +196,7 @@ class LooksOnly:
         if store is None:
             raise GroupIdNotFound(group_id=group_id)
         with self._running:
-            log_end = self._stored.log_end(group_id)  # asked before the log is read, which may get longer meanwhile
+            log_end = self._stored.log_end(group_id)  # looked up before the read: the log may get longer meanwhile
             group = None
             if log_end is not None and self._last[:2] == (group_id, log_end):
                 group = self._last.group

@@ -205,13 +205,14 @@ class Gateway:
         finally:
             self._forget(waiting)
         if isinstance(waiting.reply, Answer):
-            took_s = waiting.heard_s - waiting.asked_s  # the first question may have waited for the owner to look
+            # Measured on each request, since the first question may have waited for the owner's next look.
+            took_s = waiting.heard_s - waiting.asked_s
             self._took_s[owner.process] = min(took_s, self._took_s.get(owner.process, took_s))
             return naming_host(waiting.body, f"{owner.host} (process {owner.pid})")
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
             raise OwnerAway(OwnerState.MOVED, self._transport.log_end(group_id))
-        self.forget(group_id)  # one of the two clocks stood still: they are compared anew
+        self.forget(group_id)  # one of the two clocks was stopped: compare them anew
         raise RequestTooLate(group_id=group_id)
 
     def check_lives(self, group_id: str, owner: Owner) -> None:
@@ -332,7 +333,7 @@ class Gateway:
                     self.forget(group_id)
                     raise OwnerAway
                 if not probe.is_written:
-                    self._transport.ensure(TO_ASK)  # somebody may have deleted the topics, or an ACL
+                    self._transport.ensure(TO_ASK)  # the topics, or an ACL, may have been deleted
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
                 if taken_s and self._transport.now_s() - taken_s > owner.patience_s:
                     break
@@ -387,7 +388,7 @@ class Gateway:
                 self._replies_lost_s = self._transport.now_s()
                 if self._transport.lacking({REPLIES: WRITE}):
                     raise OwnerMissing(group_id=group_id, owner=str(owner), what=f"write to {REPLIES}")
-                self._transport.ensure(TO_ASK)  # somebody may have deleted this topic alone
+                self._transport.ensure(TO_ASK)  # this topic alone may have been deleted
                 assert self._reader is not None
                 self._reader.begin_anew()
                 reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
@@ -397,7 +398,7 @@ class Gateway:
 
     def _on_record(self, message: Message) -> None:
         offset = message.offset() or 0
-        if offset < self._next_reply:  # the topic was made anew: replies to the one before are lost
+        if offset < self._next_reply:  # the topic was created again, and earlier replies are lost
             self._replies_lost_s = self._transport.now_s()
         self._next_reply = offset + 1
         if message.key() != self._me.process.encode():

@@ -48,7 +48,7 @@ class Hosts:
     ) -> None:
         """``idle_s``: a group is handed over to other hosts if only their members have asked for it in this time."""
         self._transport, self._groups, self._idle_s = transport, groups, idle_s
-        self._asked_s: dict[str, float] = {}  # by group: the last request of a member of this host
+        self._asked_s: dict[str, float] = {}  # by group: when a member of this host asked last
         self._ownership, self._measures, self._answer = ownership, measures, answer
         self.gateway = Gateway(transport, ownership.me)
         self._once = LogOnce(_log)
@@ -64,7 +64,7 @@ class Hosts:
         group_id, request_id = head.group_id, asker.request_id or uuid.uuid4().hex
         right, why = RIGHT_OF.get(name), "it moves from host to host"
         for moves in range(MOST_MOVES):
-            if moves and asker.is_gone():  # it may have asked another coordinator: what comes now is late
+            if moves and asker.is_gone():  # the client may have asked another coordinator meanwhile
                 break
             is_mine = bool(self._groups.tenure(group_id))
             if is_mine:
@@ -100,7 +100,7 @@ class Hosts:
                 self._tell(group_id, owner)
                 return answer
             except OwnerMissing:
-                if right is Right.READ:  # no reason to ask again: the log's copy is read
+                if right is Right.READ:  # not retriable: the caller reads the copy in the log
                     raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
                 raise
             except OwnerAway as away:

@@ -265,7 +265,7 @@ class OwnerRequests:
         mine = {request_partition_of(group_id) for group_id in held}
         wanted = {(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in mine} - set(self._last_s)
         for where in self._ends.keys() - wanted - self._last_s.keys():
-            del self._ends[where]  # what comes until a group of it is held again concerns other owners
+            del self._ends[where]  # until a group of the partition is held again, its records concern other owners
         if not (held or self._last_s):
             return
         ends = self._known_ends(wanted)
@@ -273,7 +273,8 @@ class OwnerRequests:
             if where not in ends:
                 self._ends[where] = 0
             elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
-                self._read(where, known if known < end else 0)  # a shorter one is of a topic that was made anew
+                # A shorter log is that of a topic that was created again.
+                self._read(where, known if known < end else 0)
         self._rest()
         self._tick(held)
 
@@ -319,7 +320,7 @@ class OwnerRequests:
             self._check_rights()
             try:
                 self._transport.check_configs()
-            except HostTopicUnfit as unfit:  # this owner lives, so it answers
+            except HostTopicUnfit as unfit:  # answer anyway: this owner lives
                 _log.warning("other hosts may be kept from being heard: %s", unfit)
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
@@ -351,12 +352,12 @@ class OwnerRequests:
             return
         now = self._transport.now_s()
         if isinstance(request, Tick):
-            if request.secret == self._secret:  # another writer's would hide that nothing is heard
+            if request.secret == self._secret:  # a forged tick would hide that nothing is heard
                 self._ticks_s[where], self._deaf_s = now, DEAF_S
             return
         with self._receiving:
             self._last_request_s = now
-            if where in self._last_s:  # else it is read no more
+            if where in self._last_s:  # otherwise it is no longer read
                 self._last_s[where] = now
         if self._groups.stuck_s(request.group_id) > STUCK_S:
             return
@@ -370,7 +371,7 @@ class OwnerRequests:
         elif isinstance(request, Probe):
             self._reply(request, self._alive(requests, request))
         elif is_loading:
-            return  # the asker hears that it is unknown, and sends it again
+            return  # the next answer to its asker says that the request is unknown, so it is sent again
         elif self._groups.clock.now_ms() > request.not_after_ms:
             late = Late(id=_shown(request), asker=request.asker, clock_ms=self._groups.clock.now_ms())
             self._reply(request, late)
@@ -426,7 +427,7 @@ class OwnerRequests:
             return None
         origin = FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id)
         named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
-        # As the host names itself, in a line of the log: without spaces, which would look like words of ours.
+        # The host chose this name, which the log shows: a space could make it look like words of ours.
         host = re.sub(r"[^\w.:-]", "?", ask.host[:LONGEST_NAME])
         asker = Asker(named, f"host {host}", ask.protocol, origin=origin)
         return self._answer_to(ask.name, pa.py_buffer(body), asker)

@@ -101,7 +101,8 @@ class Reader:
     def add(self, from_offsets: Mapping[tuple[str, int], int]) -> None:
         with self._changing:
             self._positions = {**from_offsets, **self._positions}
-            self._is_outdated |= not self._removed.isdisjoint(from_offsets)  # they may have been made anew since
+            # The topics may have been created again since.
+            self._is_outdated |= not self._removed.isdisjoint(from_offsets)
             self._is_changed = True
 
     def remove(self, partitions: set[tuple[str, int]]) -> None:

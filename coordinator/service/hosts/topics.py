@@ -74,7 +74,7 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
                     new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=replicas, config=CONFIG)
                     admin.create_topics([new], request_timeout=state.timeout_s)[name].result()
                     _log.info("topic created: %s partitions=%d replicas=%d", name, PARTITIONS, replicas)
-            elif known < PARTITIONS:  # a broker made it by itself, for somebody who wrote to it
+            elif known < PARTITIONS:  # a broker auto-created the topic when somebody wrote to it
                 with _errors_of(state, f"add partitions to it, which has {known}", name):
                     more = NewPartitions(name, PARTITIONS)
                     admin.create_partitions([more], request_timeout=state.timeout_s)[name].result()
@@ -123,7 +123,7 @@ def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
     def lacks(topic: str, operation: str) -> bool:
         try:
             return bool(state.cluster.lacking(topic, operation))
-        except BrokerRefused:  # it may not even describe it
+        except BrokerRefused:  # the principal may not even describe the topic
             return True
 
     return [topic for topic, operation in needed.items() if lacks(topic, operation)]

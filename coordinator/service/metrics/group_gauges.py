@@ -52,7 +52,7 @@ class GroupGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         served = self._runtime.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
-        measured = self._runtime.rested_groups() | served  # else no alert shows an unloaded group with a lag
+        measured = self._runtime.rested_groups() | served  # so that an alert shows an unloaded group with a lag
         states = Counter(measures.state for measures in measured.values())
         count = GaugeMetricFamily(
             "share_coordinator_groups",

@@ -53,7 +53,7 @@ class LostLogs:
             for topic_id, topic in view.topics.items()
             if topic_id not in found and subscription.has(topic) and self._may_ask_again(view.group_id, topic_id)
         }
-        if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
+        if not topics or not view.topic_ids:  # without ids a topic that was created again counts as the same topic
             return
         try:
             looked = self._watch.doubts.look(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
@@ -73,7 +73,8 @@ class LostLogs:
         found = [known for known in self._known_topics() if known.topics and known.topic_ids]
         names = {topic for known in found for topic in known.topics.values()}
         shown: set[str] = set()
-        with contextlib.suppress(BrokerNotReachable, BrokerRefused):  # maybe for one group's topic: each is asked for
+        with contextlib.suppress(BrokerNotReachable, BrokerRefused):
+            # One group's topic may be the reason: each group asks for its own.
             shown = {topic.topic_id for topic in self._watch.cluster.topics(names).values()}
         self._watch.doubts.shown(shown)
         in_doubt = False

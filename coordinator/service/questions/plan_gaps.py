@@ -55,7 +55,7 @@ class PlanGaps:
         ``undecided_left`` says that not all of these offsets are read yet.
         """
         if request.start and view.undecided and not self._gives_back(view):
-            # A guess is not allowed: each released record counts a try.
+            # Never guess: each released record counts a try.
             look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)
             if not look.is_done:
                 return dataclasses.replace(facts, undecided_left=look.total - look.read)

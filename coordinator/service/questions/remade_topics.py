@@ -54,7 +54,7 @@ class RemadeTopics:
             other = {topic_id for topic_id, topic in topics.items() if ids.get(topic, topic_id) != topic_id}
             if not other or not (view := group()).topic_ids:
                 return frozenset()
-            # A broker that answers a past id does not know the newer topic yet.
+            # A broker that answers with a past id does not know the newer topic yet.
             return frozenset(topic_id for topic_id in other if ids[topics[topic_id]] not in view.past)
 
         return remade

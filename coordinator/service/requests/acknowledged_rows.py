@@ -43,7 +43,7 @@ def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
         return ()
     if any(pc.any(pc.less(table[name], 0)).as_py() for name in ("partition", "offset", "delivery_count")):
         raise InvalidRequest(what="A partition, an offset or a delivery count is negative.")
-    # Topic ids are few and long: numbers sort and compare some ten times as fast.
+    # Topic ids are few and long. Numbers in their place sort and compare some ten times as fast.
     ids = table["topic_id"].combine_chunks().dictionary_encode()
     table = table.set_column(0, "topic_id", ids.indices)
     table = table.sort_by([("topic_id", "ascending"), ("partition", "ascending"), ("offset", "ascending")])

@@ -105,7 +105,7 @@ def ended(caller: Caller, peer: str, request: Action[Message], answer: Message |
     asked = _asked(caller, peer, request)
     if isinstance(answer, Exception):
         unknown = isinstance(answer, ShareGroupError) and answer.fields.get("outcome_unknown")
-        elsewhere = isinstance(answer, NotCoordinator)  # whoever serves the group decides, and has the line
+        elsewhere = isinstance(answer, NotCoordinator)  # the process that serves the group decides and logs it
         what = "not here" if elsewhere else "unknown outcome" if unknown else "refused"
         write_end(_audit, logging.WARNING, f"{what}: {asked} {_in_words(answer)}")
     else:

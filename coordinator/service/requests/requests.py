@@ -143,11 +143,11 @@ class Requests:
         if not head.group_id:
             return self._here(name, body, asker)
         here = partial(self._here, name, body, asker)
-        if asker.caller.is_bound:  # an owner on another host does not know the token
+        if asker.caller.is_bound:  # checked here, since an owner on another host does not know the token
             request = request_of(name, body)
             bound = self._check_allowed(asker, request)
             here = partial(self._allowed, bound, asker)
-            if isinstance(request, ListGroups) and not request.group_ids:  # it would name all groups
+            if isinstance(request, ListGroups) and not request.group_ids:  # such a request is about all groups
                 return here()
             body = body if bound is request else pa.py_buffer(encode(bound))
         return owners.answered(name, body, head, asker, here)

@@ -160,7 +160,8 @@ class _EventLoop:
                 return not self._closed
             due_ms, now_ms = self.runtime.next_deadline_ms(), self._look()
             until_ms = now_ms + STEPS_AGAIN_MS if due_ms is None else due_ms
-            if self._unheard_ms:  # a long round before received nothing: what was sent meanwhile gets time to come in
+            if self._unheard_ms:
+                # Nothing was received during a long round: give what was sent meanwhile time to come in.
                 until_ms = min(until_ms, now_ms + LISTENS_AGAIN_MS)
             self._sleeps_until_ms = until_ms
             while True:

@@ -61,23 +61,23 @@ from coordinator.service.stores.store import (
 
 T = TypeVar("T")
 
-MAX_ROUND = 1_000  # outcomes: they all wait for one append
-RELOAD_AFTER_MS = 1_000  # at least, until a group whose append or load failed is loaded again by itself
-RELOAD_AT_MOST_MS = 60_000  # until then: a store that works again is noticed within a minute
+MAX_ROUND = 1_000  # a round answers up to this many requests, which all wait for one append
+RELOAD_AFTER_MS = 1_000  # a group whose append or load failed is loaded again after at least this time
+RELOAD_AT_MOST_MS = 60_000  # ... and after at most this time, so that a store that works again is noticed
 RELOAD_PER_TRY = 5
 """After a failed load the group is not loaded again for this many times the load's duration, so that other groups are
 served meanwhile."""
-TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed by CLAIM_PAUSE_MS
+TOLD_FROM_MS = 1_000  # a shorter stall is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall. A join that waited during the stall may be from a
 client that has found another coordinator since; a client that still waits asks again."""
 PAUSED = "this process was paused and accepts no groups yet; retry in two seconds"
-SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
-SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
+SNAPSHOT_AFTER = 500  # a snapshot is due after this many appends, so that a load reads few records
+SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # the pause after a failed snapshot doubles up to this time
 NEVER_ASKED_MS = -REST_AFTER_MS
 """The time of the last request for a group that may be unloaded at once."""
-MOST_NAMED = 20  # ranges that a log line of removed records names
-COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
+MOST_NAMED = 20  # a log line about removed records names up to this many ranges
+COLD_AFTER_MS = 300_000  # after this time without an append a snapshot lets pruning delete the log
 _ENDS: dict[type, str] = {LeaveGroup: "it left", ReleaseMember: "released by an administrator"}
 """How a session ended by a command; by any other it timed out."""
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
@@ -146,13 +146,13 @@ class CoordinatorRuntime:
         self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
         self._heard: dict[str, Heard] = {}
-        self.handed_over: dict[str, str] = {}  # tenures by group, from any thread
+        self.handed_over: dict[str, str] = {}  # tenures by group; any thread may add one
         self._loads = ""
         self.is_reading, self.read_s = False, -inf
         self._snapshot_again: dict[str, Pause] = {}
         self._under_way: dict[str, SnapshotInSteps] = {}
         self._ends, self._upkeep = DueTimes(), DueTimes()
-        self._moved: set[str] = set()  # groups whose times in these two may be others now
+        self._moved: set[str] = set()  # groups whose due times may have changed
 
     def __repr__(self) -> str:
         return f"<CoordinatorRuntime {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
@@ -180,7 +180,7 @@ class CoordinatorRuntime:
             self._decide_all(round_)
             self._finish(round_, self._commit(round_))
         except Exception:
-            for group_id in round_.touched:  # how much of it is durable is unknown
+            for group_id in round_.touched:  # nobody knows how much of the round is durable
                 self._drop(group_id, now_ms)
             raise
         self._keep_up(round_)
@@ -234,7 +234,7 @@ class CoordinatorRuntime:
     def _decide_all(self, round_: Round) -> None:
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
             if self._must_wait(round_, self._waiting[0]):
-                break  # for the next round, and all that came after it, so that requests keep their order
+                break  # it and all later requests wait for the next round, so that requests keep their order
             self._run(round_, self._waiting.popleft())
         self._expire(round_)
 
@@ -278,7 +278,8 @@ class CoordinatorRuntime:
         answer: Future[Any] = Future()
         self._run(round_, Submission(group_id=group.group_id, transaction=one(command), answer=answer))
         round_.touched.add(group.group_id)
-        if round_.outcomes[-1][2] is not None:  # avoids a loop: the group has a session timeout once it is loaded again
+        if round_.outcomes[-1][2] is not None:
+            # Avoids a loop: after its next load the group has a session timeout's time.
             self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
             self._heard.pop(group.group_id, None)
 
@@ -287,7 +288,7 @@ class CoordinatorRuntime:
         group_id = submission.group_id
         self._moved.add(group_id)
         if submission.answer.cancelled():
-            return  # no caller waits for it, and it may be old
+            return  # no caller waits for this request any more
         try:
             if submission.origin is not None:
                 submission.origin.check(group_id, self.store.tenure(group_id), round_.now_ms)
@@ -341,7 +342,7 @@ class CoordinatorRuntime:
             for record in decision.records:
                 replay(group, record)
         except BaseException:
-            # The memory is half changed: nothing of this round is appended, and its groups are loaded again.
+            # The memory is half changed, so append nothing of this round, and load its groups again.
             round_.broken = f"a record of {type(command).__name__} could not be replayed"
             round_.touched.add(group.group_id)
             raise
@@ -393,7 +394,7 @@ class CoordinatorRuntime:
         self._report(round_, failed)
         for group_id in round_.records.keys() - failed.keys():
             if not self.groups[group_id].exists:
-                self._snapshot(group_id, round_.now_ms)  # it was deleted: nothing of its log is needed
+                self._snapshot(group_id, round_.now_ms)  # the group was deleted, so nothing of its log is needed
         for submission, outcome, error in round_.outcomes:
             reason = failed.get(submission.group_id)
             if reason is not None and not isinstance(error, InternalError):
@@ -459,7 +460,7 @@ class CoordinatorRuntime:
             heard = self._heard.pop(group_id, None)
             group.loaded(round_.now_ms, heard if self.store.kept(group_id) else None)
             self._reload_ms.pop(group_id, None)
-            # A guess of the transactions; a wrong one only moves a snapshot.
+            # The number of appends is a guess; a wrong guess only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
             round_.touched.add(group_id)
             if submission.access is Access.UPKEEP:
@@ -506,7 +507,7 @@ class CoordinatorRuntime:
     def _drop(self, group_id: str, now_ms: int, expired: Iterable[int] = ()) -> None:
         """Forget the group's memory, which may differ from the log, and load the group again. Only when its members
         were last heard is kept: no log has that. ``expired`` as in :meth:`ShareGroup.heard`."""
-        self._reload_ms.setdefault(group_id, now_ms)  # first: other hosts take a group that is not held
+        self._reload_ms.setdefault(group_id, now_ms)  # set first: other hosts may take a group that is not held
         if (group := self.groups.get(group_id)) is not None:
             self._heard[group_id] = group.heard(now_ms, expired)
         self._forget(group_id)
@@ -573,7 +574,7 @@ class CoordinatorRuntime:
             if self._keeps_measures and group.exists:
                 self.rested[group_id] = look(group, MeasureGroup(group_id=group_id), now_ms)
         elif is_due:
-            log.snapshot_ms = log.busy_ms = now_ms  # unchanged: check again when the next snapshot would be due
+            log.snapshot_ms = log.busy_ms = now_ms  # nothing to do: check again when the next snapshot would be due
 
     def _snapshot(self, group_id: str, now_ms: int) -> None:
         log, group = self._logs[group_id], self.groups[group_id]

@@ -123,14 +123,14 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
-        begins = where_to_begin(group, starts)  # by the subscriptions that the group has before this join
+        begins = where_to_begin(group, starts)  # decided by the subscriptions before this join
         before, created = dict(group.configs), not group.exists
-        # A session that comes back, and a join that is sent again, set nothing: others may have set configs since.
+        # A rejoin, or a join that is sent again, sets no configs: others may have set them since.
         member = group.members.get(request.member_id)
         again = request.member_epoch is not None or (member is not None and member.process_id == request.process_id)
         sets = request.configs if created or not again else {}
         configs = changed_configs(before, sets)
-        check_dead_letter_topic_kept(group, GroupConfig.parse(configs))  # a join that is refused changes nothing
+        check_dead_letter_topic_kept(group, GroupConfig.parse(configs))  # checked first: a refused join changes nothing
         check_dead_letter_sources(group, GroupConfig.parse(configs), request)
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
@@ -139,7 +139,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         joined = yield from ask(request)
         if group.configs != configs:
             yield from ask(AlterConfigs(configs=dict(sets)))
-            # The same process joins again: the epoch stays, and the session is as it is configured now.
+            # The same process joins again: it keeps its epoch, and its session gets the new configs.
             joined = yield from ask(request)
         begun = yield from initialize(group, begins)
         yield from ask(AssignPartitions())

@@ -51,7 +51,8 @@ class UnauthenticatedConnections:
         self._greeted = greeted
         self._first_seen: dict[Peer, float] = {}
         self._duplicate = os.open(os.devnull, os.O_RDONLY)
-        self._spare = os.open(os.devnull, os.O_RDONLY)  # closed to list descriptors when a flood has taken all others
+        # Closed while descriptors are listed: a flood may have taken all others.
+        self._spare = os.open(os.devnull, os.O_RDONLY)
         self._looked = clock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-unauthenticated", daemon=True)

@@ -97,7 +97,7 @@ def _check_pair(certificate_path: str, certificate: bytes, key_path: str, key: b
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with (
         tempfile.NamedTemporaryFile() as pair
-    ):  # checks the bytes that were read, not the files of now; its mode is 0600
+    ):  # checks the bytes that were read, whatever the files hold by now; its mode is 0600
         pair.write(certificate + b"\n" + key)
         pair.flush()
         try:

@@ -118,7 +118,7 @@ class SqliteStore(SoleOwner):
             self._lock.acquire(timeout=timeout_s, poll_interval=0.05)
         except Timeout:
             raise StateStoreInUse(path=self.path, owner=owner_of(self.path)) from None
-        # Beside the lock file, since opening the lock file empties it.
+        # Written beside the lock file, since opening the lock file empties it.
         Path(f"{self.path}.owner").write_text(str(os.getpid()), encoding="ascii")
 
     def _open(self, *, is_new: bool) -> sqlite3.Connection:
@@ -190,7 +190,8 @@ class SqliteStore(SoleOwner):
 
     def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         with self._transaction([group.group_id]):
-            first = self._next_after(group.group_id)  # before the rows are deleted: sequence numbers never repeat
+            # Looked up before the rows are deleted, since sequence numbers never repeat.
+            first = self._next_after(group.group_id)
             self._connection.execute("DELETE FROM record WHERE group_id = ?", (group.group_id,))
             self._insert(group.group_id, first, data)
 
@@ -218,7 +219,7 @@ class SqliteStore(SoleOwner):
         except sqlite3.Error as error:
             self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
             raise StoreOutcomeUnknown(str(disk_full(self.path, error) or f"{self.path}: {error}")) from error
-        self._check_found()  # what was written into a file that is gone is answered to nobody
+        self._check_found()  # no caller gets an answer from a file that is gone
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")

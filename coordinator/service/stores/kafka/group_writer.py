@@ -78,7 +78,7 @@ class GroupWriter:
             message_timeout_ms=topic.write_timeout_ms,
             message_max_bytes=MAX_MESSAGE_BYTES,
             linger_ms=0,
-            allow_auto_create_topics="false",  # `check` asks for the state topic, and must not have one made
+            allow_auto_create_topics="false",  # a question for the state topic must not create it
         )
         try:
             self._producer = new_client(Producer, {**config, "error_cb": self._complaints})
@@ -90,7 +90,7 @@ class GroupWriter:
         """Wait for a connection to a broker that librdkafka knows by its id: it closes connections to bootstrap
         addresses once it knows the brokers. Without a connection, init_transactions tries again half a second later
         (facts, C10)."""
-        with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
+        with contextlib.suppress(KafkaException):  # init_transactions raises what is wrong
             for _ in range(MOST_ADDRESSES):
                 if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
                     return
@@ -112,7 +112,7 @@ class GroupWriter:
             error = raised.args[0]
             self._raise_if_denied(error)
             addresses = self._topic.bootstrap_servers
-            if error.code() in LACKING:  # before poll(), which raises a fatal error
+            if error.code() in LACKING:  # checked before poll(), which raises a fatal error
                 raise TransactionsMissing(addresses=addresses, topic=self._topic.name, reason=error.str()) from None
             self._raise_if_refused()
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
@@ -165,7 +165,7 @@ class GroupWriter:
         self._first_offset = NO_OFFSET
         with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
             self._producer.poll(0)
-        self._complaints.forget()  # what brokers refused while nothing was written
+        self._complaints.forget()  # drops refusals from before this write
         self._producer.begin_transaction()
         headers = header_of(count)
         for key, value in records:

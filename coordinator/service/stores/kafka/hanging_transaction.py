@@ -132,7 +132,7 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
         if group_id is not None and is_left:
             with contextlib.closing(GroupWriter(topic, partition, group_id)) as writer:
                 writer.fence()
-        if not _has_moved(topic, partition, offset):  # a living group's ends soon by itself
+        if not _has_moved(topic, partition, offset):  # the transaction of a living owner soon ends by itself
             return
         if is_left:
             _log.info("aborted: what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)

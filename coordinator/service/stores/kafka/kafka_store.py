@@ -186,7 +186,7 @@ class KafkaStore:
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
         claimed = group_id in self._claimed
-        self._claimed.discard(group_id)  # also if the load fails: the next one may be for a request without a claim
+        self._claimed.discard(group_id)  # even if the load fails: the next load may be for a request without a claim
         try:
             if self._topic_error is not None:
                 raise self._topic_error
@@ -199,7 +199,7 @@ class KafkaStore:
     def _load(self, group_id: str, *, claimed: bool) -> Iterator[StoredRecord]:
         self.release(group_id)
         self._open_transaction.end_if_hanging()
-        # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
+        # Inspected before the fence, even if the group is claimed, to refuse a format that this version can't read.
         seen = self._inspect(group_id, may_take=claimed)
         if seen.owner is not None and self._is_gone(seen.owner):
             abort_left(self._topic, self.partition, seen.owner)
@@ -211,7 +211,7 @@ class KafkaStore:
         try:
             writer.connect()
             if self._topic.offset(self.partition, LATEST) > seen.position:
-                # A third host may have taken the group meanwhile: this one would fence it, and then find that it lives.
+                # A third host may have taken the group meanwhile: do not fence a living owner.
                 seen = self._inspect(group_id, seen, may_take=claimed)
             writer.fence()
             if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
@@ -310,7 +310,7 @@ class KafkaStore:
         log, first = open_.log, open_.log.next_sequence or 0
         shown = log.snapshot_records(group, now_ms)
         begun_s = now_s()
-        # The owner record goes into the snapshot: the one before the mark is pruned.
+        # The snapshot includes the owner record, since pruning deletes the earlier one.
         owner = _owner_record(group_id, open_.calm_owner())
         transactions = list(transactions_of([*log.snapshot_parts(data, first), *shown]))
         if len(transactions) == 1:
@@ -489,7 +489,7 @@ class KafkaStore:
                 # The partition lost its end, and records of other groups have the offsets of this group's snapshot.
                 return self._inspected(group_id)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
-                self._needed.pop(group_id, None)  # of the time before: what that owner needs may begin earlier
+                self._needed.pop(group_id, None)  # it is from before: the log that this owner needs may begin earlier
             owner, end = log.owner, log.end_offset
             if seen is not None:
                 owner, end = owner or seen.owner, max(end, seen.end)
@@ -563,7 +563,7 @@ class KafkaStore:
     def _write_snapshot(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
         try:
             return self._write_transaction(group_id, open_, entries)
-        except StoreRefused as refused:  # the load finds out whether the append before it was aborted too, if it hung
+        except StoreRefused as refused:  # the next load finds out whether a hanging append before it was aborted, too
             raise StoreOutcomeUnknown(str(refused)) from None
 
     def _write_transaction(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:

@@ -54,7 +54,7 @@ class LogReader:
     def __init__(self, topic: StateTopic, partition: int, *, start: int | None = None, committed: bool = True) -> None:
         self._topic, self.partition, self._committed = topic, partition, committed
         self._began = self._earliest()
-        if start is not None and start <= self.end():  # else the topic was deleted and created again
+        if start is not None and start <= self.end():  # otherwise the topic was deleted and created again
             self._began = max(self._began, start)
         self.position = self._began
         """The offset of the next record to read."""

@@ -98,7 +98,7 @@ class LivingOwner:
         """Record what was found out about the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
         ``end``: the end of the state partition before the owner was asked. Any thread may call it."""
         if state is OwnerState.QUIET and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
-            return  # what was found of the owner itself says more
+            return  # an earlier finding about this owner itself says more
         if state is OwnerState.LIVES:
             self.forget(group_id)
         else:
@@ -164,7 +164,7 @@ class LivingOwner:
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
         """The error for members after ``owner`` has fenced this process; None: it is not known yet who has."""
         if owner is None or owner.answers or not self.is_foreign(owner):
-            # This one was taken for dead: its clients find the newer one, or it passes their requests on.
+            # This process was taken for dead: its clients find the newer owner, or it passes their requests on.
             return NotCoordinator(what=f"share group {group_id}")
         return GroupTakenOver(group_id=group_id, owner=str(owner))
 

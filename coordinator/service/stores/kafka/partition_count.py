@@ -42,7 +42,7 @@ def prepared(topic: StateTopic) -> StateTopic:
     found = recorded(topic)
     if found is None:
         record(topic, partitions if _is_empty(topic, partitions) else _number_by_groups(topic, partitions))
-        found = recorded(topic)  # of two coordinators that start at the same time, the first record decides
+        found = recorded(topic)  # if two coordinators start at the same time, the first record decides
     if found is None or found > partitions:
         raise StateTopicUnfit(
             topic=topic.name,
@@ -79,12 +79,12 @@ def record(topic: StateTopic, partitions: int) -> None:
 def recorded(topic: StateTopic) -> int | None:
     """The number of partitions in the topic's placement record; None: it has no such record."""
     while True:
-        # The record is in no transaction: an open transaction of another producer is no reason to wait.
+        # The record is in no transaction, so no open transaction of another producer is waited for.
         with LogReader(topic, 0, committed=False) as reader:
             for message in reader.read_to(reader.end()):
                 if (partitions := _placement_in(topic, message)) is not None:
                     return partitions
-            if not reader.was_pruned:  # else pruning wrote it again after the end before it deleted the old one
+            if not reader.was_pruned:  # if it was pruned, pruning has written the record again behind this end
                 return None
 
 
