@@ -170,7 +170,7 @@ class GroupWorker:
                 raise
             self._hold_or_archive(backlog, backlog.due, str(error))
             return False
-        self._pass.use_topic(name, partitions)
+        self._pass.topic, self._pass.partitions, self._pass.down = name, partitions, set()
         return True
 
     def _copied_from_allowed(self, backlog: Backlog) -> Backlog:
@@ -274,9 +274,6 @@ class _Pass:
         self.result = PassResult.DONE
         self.has_written = False
         self.counts: dict[str, int] = {}
-
-    def use_topic(self, topic: str, partitions: int) -> None:
-        self.topic, self.partitions, self.down = topic, partitions, set()
 
     def is_up(self, source_partition: int) -> bool:
         """Whether no write in this pass has failed to the dead letter partition of the source partition."""

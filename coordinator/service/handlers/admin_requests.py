@@ -6,7 +6,7 @@ Rule: a read never takes a group from its owner, and writes nothing.
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from coordinator.protocol.admin_messages import (
     Action,
@@ -24,7 +24,6 @@ from coordinator.protocol.admin_messages import (
     ListOffsets,
     ListPlans,
     ListWindows,
-    OffsetChanges,
     ReadHistory,
     ReleaseMember,
 )
@@ -43,9 +42,7 @@ from coordinator.service.handlers.handler_table import Handler, Handlers
 from coordinator.service.handlers.record_history import Histories, StoredLogs, locate
 from coordinator.service.questions.lags import with_lag
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.transaction import Access, Groups, Transaction
-
-T = TypeVar("T", Altered, OffsetChanges)
+from coordinator.service.runtime.transaction import Access, Groups
 
 
 class StoredGroups(StoredLogs, Protocol):
@@ -59,21 +56,21 @@ class AdminService(Handlers):
     """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
 
     def __init__(self, groups: Groups, cluster: KafkaCluster, stored: StoredGroups, doubts: TopicDoubts) -> None:
-        self._groups, self._cluster, self._stored = groups, cluster, stored
+        self._groups, self._stored = groups, stored
         self._histories = Histories(stored)
         looks: dict[type[Request[Any]], Handler] = {
             ListGroups: self._list_groups,
-            ListOffsets: lambda request: with_lag(self._groups, self._cluster, request),
+            ListOffsets: lambda request: with_lag(groups, cluster, request),
             ListInFlight: self._look,
             ListPlans: self._look,
             ListWindows: self._look,
             ReadHistory: self._read_history,
         }
         actions: dict[type[Action[Any]], Handler] = {
-            AlterOffsets: lambda request: alter_offsets(self._groups, self._cluster, doubts, request),
-            DeleteOffsets: lambda request: self._act(request, delete_offsets(request)),
+            AlterOffsets: lambda request: alter_offsets(groups, cluster, doubts, request),
+            DeleteOffsets: lambda request: act(groups, request, delete_offsets(request)),
             DeleteGroup: self._single_command,
-            AlterGroupConfigs: lambda request: alter_configs(self._groups, self._cluster, request),
+            AlterGroupConfigs: lambda request: alter_configs(groups, cluster, request),
             ReleaseMember: self._single_command,
             DecideRecords: self._single_command,
         }
@@ -96,10 +93,7 @@ class AdminService(Handlers):
         return action(request) if before is None else before
 
     def _single_command(self, request: Action[Altered]) -> Altered:
-        return self._act(request, transactions.single_command(request))
-
-    def _act(self, request: Action[Any], transaction: Transaction[T]) -> T:
-        return act(self._groups, request, transaction)
+        return act(self._groups, request, transactions.single_command(request))
 
     # --- lists
 

@@ -43,14 +43,11 @@ class GroupLimits:
         """
 
         def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
-            self._check(group, request)
+            others = sum(member.active for member in group.members.values() if member.member_id != request.member_id)
+            if others >= self._max_members:
+                raise GroupMaxSizeReached(group_id=request.group_id, limit=self._max_members)
+            if not group.exists and self._count_groups() >= self._max_groups:
+                raise MaxGroupsReached(group_id=request.group_id, limit=self._max_groups)
             return (yield from join(group))
 
         return transaction
-
-    def _check(self, group: ShareGroup, request: JoinGroup) -> None:
-        others = sum(member.active for member in group.members.values() if member.member_id != request.member_id)
-        if others >= self._max_members:
-            raise GroupMaxSizeReached(group_id=request.group_id, limit=self._max_members)
-        if not group.exists and self._count_groups() >= self._max_groups:
-            raise MaxGroupsReached(group_id=request.group_id, limit=self._max_groups)

@@ -32,12 +32,12 @@ _PROTOCOL, _REQUEST_ID = "protocol", "request id"
 _log = logging.getLogger(__name__)
 
 
-class _Holder(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """The holder of a call's token."""
+class _Found(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """What a middleware has found in the headers of a call: the holder of its token, or the text of a header."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, value: Any) -> None:
         super().__init__()
-        self.caller = caller
+        self.value = value
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -48,34 +48,26 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         self._tokens = tokens
         self._once = once
 
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Holder:
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Found:
         given = (headers.get("authorization") or [""])[0]
         given = given.encode() if isinstance(given, str) else bytes(given)
         caller = self._tokens.caller(given)
         if caller is None:
             self._once.warn("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
-        return _Holder(caller)
-
-
-class _Header(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """A header of a call as text; empty if the client sent none."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+        return _Found(caller)
 
 
 class _HeaderReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Reads a header of every call."""
+    """Reads a header of every call as text; empty if the client sent none."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Header:
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Found:
         given = (headers.get(self._name) or [""])[0]
-        return _Header(given if isinstance(given, str) else bytes(given).decode("ascii", "replace"))
+        return _Found(given if isinstance(given, str) else bytes(given).decode("ascii", "replace"))
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -114,15 +106,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         peer = context.peer()
         self._greet(peer)
-        caller: Caller = context.get_middleware(_TOKEN).caller
-        protocol, request_id = _header_of(context, _PROTOCOL), _header_of(context, _REQUEST_ID)
+        caller: Caller = context.get_middleware(_TOKEN).value
+        found = (context.get_middleware(name) for name in (_PROTOCOL, _REQUEST_ID))
+        protocol, request_id = ("" if header is None else header.value for header in found)
         asker = Asker(caller, peer, protocol, request_id, is_gone=context.is_cancelled)
         return [self._requests.answer(action.type, action.body, asker)]
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
-
-
-def _header_of(context: Any, name: str) -> str:
-    client = context.get_middleware(name)
-    return client.text if client is not None else ""

@@ -83,9 +83,6 @@ class LogReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._consumer.close()
 
     @property
