@@ -13,8 +13,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 import tenacity
@@ -40,8 +41,8 @@ from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply, Reques
 from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.wire import Endpoint
 
-Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+MayPass: TypeAlias = Callable[[BaseException], bool]
 
 CONNECT_TIMEOUT_S = 15.0
 """The first connection to an endpoint fails after this many seconds, so that a wrong endpoint is an error soon."""
@@ -112,9 +113,8 @@ class CoordinatorClient:
         outage = _outage(bootstrap_servers, retry_timeout_s)
         if in_batch and bootstrap_servers not in _reached and not has_coordinator_for(bootstrap_servers):
             may_pass = _may_pass_soon
-        found = _retry_through_outage(
-            outage, retry_timeout_s, may_pass, cluster_id, bootstrap_servers, kafka_config or {}
-        )
+        attempt = partial(cluster_id, bootstrap_servers, kafka_config or {})
+        found = _retry_through_outage(outage, retry_timeout_s, may_pass, "", attempt)
         _reached.add(bootstrap_servers)
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
@@ -141,7 +141,7 @@ class CoordinatorClient:
 
     def endpoint_of(self, group_id: str) -> Endpoint:
         """The endpoint of the coordinator that serves the group. Raises as :meth:`ask`."""
-        return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint
+        return self._retried(self._retry_timeout_s, _may_pass, group_id, lambda: self._connected(group_id)).endpoint
 
     def coordinator_of(self, group_id: str) -> str:
         """The group's coordinator in words, for the log: its process or address, and its log if that is known."""
@@ -218,37 +218,29 @@ class CoordinatorClient:
     def _asked(
         self,
         timeout_s: float,
-        may_pass: Callable[[BaseException], bool],
+        may_pass: MayPass,
         request: Request[Reply],
         group_id: str,
         rows: pa.Table | None,
         answer_timeout_s: float,
     ) -> Reply:
-        request_id = uuid.uuid4().hex
-        return self._retried(
-            timeout_s, may_pass, group_id, self._ask_once, request, group_id, rows, answer_timeout_s, request_id
-        )
+        # By this id of all tries an owner on another host knows a request that it has answered.
+        attempt = partial(self._ask_once, request, group_id, rows, answer_timeout_s, uuid.uuid4().hex)
+        return self._retried(timeout_s, may_pass, group_id, attempt, type(request).__name__)
 
     def _retried(
-        self,
-        timeout_s: float,
-        may_pass: Callable[[BaseException], bool],
-        group_id: str,
-        function: Callable[Arguments, Answer],
-        *arguments: Arguments.args,
-        **options: Arguments.kwargs,
+        self, timeout_s: float, may_pass: MayPass, group_id: str, attempt: Callable[[], Answer], kind: str = ""
     ) -> Answer:
         def may_be_retried(error: BaseException) -> bool:
             return not self._is_closed and time.monotonic() < self._retries_end_s and may_pass(error)
 
         try:
-            return _retry_through_outage(self._outage, timeout_s, may_be_retried, function, *arguments, **options)
+            return _retry_through_outage(self._outage, timeout_s, may_be_retried, kind, attempt)
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
         except (CoordinatorNotAvailable, BrokerNotReachable) as error:
-            if (
-                not may_be_retried(error) or timeout_s < self._retry_timeout_s
-            ):  # the end of a first call's shorter time is no outage
+            is_first = timeout_s < self._retry_timeout_s  # the end of a first call's shorter time is no outage
+            if is_first or not may_be_retried(error):
                 raise self._directory.naming_log(error) from error
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
         except (InternalError, StateStoreInUse) as error:
@@ -315,17 +307,11 @@ def _outage(where: str, timeout_s: float) -> Outage:
 
 
 def _retry_through_outage(
-    outage: Outage,
-    timeout_s: float,
-    may_pass: Callable[[BaseException], bool],
-    function: Callable[Arguments, Answer],
-    *arguments: Arguments.args,
-    **options: Arguments.kwargs,
+    outage: Outage, timeout_s: float, may_pass: MayPass, kind: str, attempt: Callable[[], Answer]
 ) -> Answer:
-    """Returns the function's result. While its error may pass, call it again, up to ``timeout_s``; then raise its last
-    error."""
+    """Returns the result of the attempt. While its error may pass, make it again, for up to ``timeout_s``; then raise
+    the last error. ``kind``: as in Outage."""
     began_s = time.monotonic()
-    kind = type(arguments[0]).__name__ if arguments else ""
 
     def failed(state: tenacity.RetryCallState) -> None:
         outage.failed(kind, began_s, state.outcome and state.outcome.exception())
@@ -337,7 +323,7 @@ def _retry_through_outage(
         before_sleep=failed,
         reraise=True,
     )
-    answer = retrying(function, *arguments, **options)
+    answer = retrying(attempt)
     outage.answered(kind)
     return answer
 
