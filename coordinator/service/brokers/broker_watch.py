@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
-from coordinator.protocol.repeated_lines import Outage
+from coordinator.protocol.repeated_lines import LogOnce, Outage
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
@@ -76,6 +76,7 @@ class BrokerWatch:
         self._asked_at: dict[Key, float] = {}
         self._waited_for: Counter[Key] = Counter()
         self._moves = 0
+        self._once = LogOnce(_log)
         self._closed = False
         self._away = AwayPartitions(cluster, on_ends)
         self._thread = threading.Thread(target=self._run, name="share-watermarks", daemon=True)
@@ -306,7 +307,7 @@ class BrokerWatch:
                 self._ask(keys)
             except ShareGroupError as error:  # the next member that asks gets the error by name
                 if not isinstance(error, BrokerNotReachable):  # the cluster has logged that itself
-                    _log.warning("could not fetch end offsets: %s", error)
+                    self._once.warn("ends", f"could not fetch end offsets: {error}")
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             now_s = time.monotonic()

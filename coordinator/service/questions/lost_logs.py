@@ -12,13 +12,12 @@ from coordinator.core.left_out import LeftOutRange, count, in_reply
 from coordinator.core.looks.view import GroupView, KnownTopics, known_topics
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, ShareGroupError, TopicIdsMissing
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime.transaction import Access, Groups, TransactionSteps, ask, looking
 
-MOST_SHRUNK = 10_000
-"""Up to this many shrunk logs are remembered, so that each is logged once."""
 MOST_ASKED = 10_000
 """For up to this many missing topics the time of the next request is remembered. Up to this many groups that somebody
 looked at are checked."""
@@ -35,7 +34,7 @@ class LostLogs:
     def __init__(self, groups: Groups, watch: BrokerWatch) -> None:
         self._groups = groups
         self._watch = watch
-        self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
+        self._once = LogOnce(_log)
         self._asked_gone: dict[tuple[str, str], float] = {}
         self._looked_at: dict[str, KnownTopics | None] = {}
         self.in_doubt = False
@@ -164,10 +163,7 @@ class LostLogs:
         for p in below:
             reached = reached_of[p]
             end = ends.get(p.topic_partition, reached)
-            if end < reached and (view.group_id, p.topic_partition, reached) not in self._shrunk:
-                if len(self._shrunk) >= MOST_SHRUNK:
-                    self._shrunk.clear()
-                self._shrunk.add((view.group_id, p.topic_partition, reached))
+            if end < reached and self._once.changes(f"{view.group_id} {p.topic}-{p.partition}", reached):
                 _log.error(
                     "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
                     "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "

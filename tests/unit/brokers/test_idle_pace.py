@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.protocol.errors import BrokerRefused
 from coordinator.protocol.messages import LatestOffsets, NextPlan
 from coordinator.service.brokers import broker_watch
 from coordinator.service.brokers.broker_watch import QUIET_AFTER_S, QUIET_S, SLOWEST_S, BrokerWatch
@@ -106,6 +107,20 @@ def watch():
 def asks_until(watch, cluster, condition, what):
     with watch.waiting([("orders", 0)], read_committed=False):
         wait_until(condition, what=what)
+
+
+def test_a_refusal_of_the_ends_is_logged_once_a_minute(watch, monkeypatch, caplog):
+    watch, cluster = watch
+    monkeypatch.setattr(broker_watch, "AFTER_ERROR_S", 0.0)
+    asked = []
+
+    def refused(*_, **__):
+        asked.append(None)
+        raise BrokerRefused(addresses="kafka:9092", what="list offsets", reason="TOPIC_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(cluster, "answered_offsets", refused)
+    asks_until(watch, cluster, lambda: len(asked) > 3, "the brokers are asked again")
+    assert len([r for r in caplog.records if "could not fetch end offsets" in r.getMessage()]) == 1
 
 
 def test_brokers_are_asked_less_often_when_no_end_moves_for_long(watch, monkeypatch):

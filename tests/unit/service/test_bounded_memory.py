@@ -15,7 +15,6 @@ from coordinator.core.runs import Run
 from coordinator.protocol import repeated_lines
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcquiredRange
-from coordinator.service.questions import lost_logs
 from share_source.executor import consumers
 from share_source.executor.consumers import HELD_BYTES, ConsumerPosition, KeptConsumer
 from share_source.executor.offset_ranges import PartitionRanges
@@ -39,7 +38,7 @@ def test_keys_of_log_lines_that_name_groups_are_forgotten(
 
 
 def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_logs, "MOST_SHRUNK", 2)
+    monkeypatch.setattr(repeated_lines, "MOST_KEYS", 2)
     running.join(starting_offsets="earliest")
     number = ""
     for end in (10, 20, 30, 40):
@@ -48,7 +47,7 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
         running.start(number)
         running.cluster.logs["orders", 0] = (0, end - 5)
         running.next(number)
-    assert 0 < len(running.service.lost_logs._shrunk) <= 2
+    assert 0 < len(running.service.lost_logs._once._known) <= 2
 
 
 def test_a_coordinator_may_rest_without_a_look_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
