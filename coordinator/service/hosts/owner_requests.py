@@ -321,7 +321,7 @@ class OwnerRequests:
             try:
                 self._transport.check_configs()
             except HostTopicUnfit as unfit:  # answer anyway: this owner lives
-                _log.warning("other hosts may be kept from being heard: %s", unfit)
+                _log.warning("the requests of other hosts may not arrive: %s", unfit)
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
         _log.info("another host asks: reading %s-%d from %d", *where, offset)

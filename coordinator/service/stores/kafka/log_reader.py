@@ -120,7 +120,7 @@ class LogReader:
             elif self._committed and now - moved > OPEN_S and (open_at := self.last_stable()) < end:
                 raise ReadBlocked(open_at, end, now - moved)
             elif now - moved > STALLED_S:
-                raise StoreRefused(f"{self!r} stands still before {end}")
+                raise StoreRefused(f"{self!r}: no record came for {STALLED_S:.0f} s, before {end}")
             if now - logged > PROGRESS_S:
                 logged = now
                 what = (self._topic.name, self.partition, self.position, first, end, now - began)

@@ -10,7 +10,6 @@ touched. Otherwise each pass would write a hundred dormant groups anew, because 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from coordinator.kafka.librdkafka import LACKING, new_client
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
+from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.partition_count import record as record_placement
@@ -54,18 +54,14 @@ class Pruning:
         wake: Callable[[str], object] | None = None,
     ) -> None:
         self._topic, self._stores, self._wake = topic, stores, wake
-        self._interval_s = interval_ms / 1000
         self._retentions: dict[tuple[str, int], Retention] = {}
         self._woken: set[str] = set()
         self._admin: AdminClient | None = None
         self._once = LogOnce(_log)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
-        self._thread.start()
+        self._look = RepeatedLook(self.prune, "what to prune", interval_ms=interval_ms)
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(self._topic.timeout_s)
+        self._look.close(self._topic.timeout_s)
 
     def prune(self) -> None:
         """Delete the records that no group needs. Tell each store which groups hold the deletion back."""
@@ -76,10 +72,6 @@ class Pruning:
                 _log.warning("not pruned: %s %r", store.name, error)
 
     # --- inside
-
-    def _run(self) -> None:
-        while not self._closed.wait(self._interval_s):
-            self.prune()
 
     def _prune(self, store: KafkaStore) -> None:
         topic = store.topic
