@@ -70,13 +70,13 @@ RETRY_S = 15.0
 """A call is retried through an outage for this many seconds: a person waits for it."""
 
 LOOKS = 5
-"""An action reads the group up to this many times while the group changes; then it is refused."""
+"""An action reads the group again up to this many times while the group changes; then the action is refused."""
 
 OWNERS_S, OWNERS_AT_ONCE = 10.0, 16
 """A list waits OWNERS_S seconds for a coordinator that serves groups of it, and asks OWNERS_AT_ONCE at once."""
 
 DOWN_S = 30.0
-"""For this many seconds after a call that no coordinator answered, calls are tried once rather than for RETRY_S."""
+"""For this many seconds after a call that no coordinator answered, calls are tried once, and not for RETRY_S."""
 
 Answer = TypeVar("Answer", Altered, OffsetChanges)
 ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]

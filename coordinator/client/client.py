@@ -45,10 +45,10 @@ Answer = TypeVar("Answer")
 MayPass: TypeAlias = Callable[[BaseException], bool]
 
 CONNECT_TIMEOUT_S = 15.0
-"""The first connection to an endpoint fails after this many seconds, so that a wrong endpoint is an error soon."""
+"""The first connection to an endpoint fails after this many seconds, so that a wrong endpoint is found out soon."""
 FIRST_CALL_TIMEOUT_S = 60.0
-"""The call by which a member joins is retried for this many seconds: it waits for a coordinator that moves, not for
-brokers that are away."""
+"""The call by which a member joins is retried for this many seconds: enough for a coordinator that moves, not for
+unreachable brokers."""
 ENDPOINT = "share.coordinator.endpoint"
 
 _reached: set[str] = set()

@@ -33,7 +33,8 @@ from coordinator.protocol.wire import Endpoint
 
 CA_KEY = "share.coordinator.ssl.ca.location"
 AWAY_S = 30.0
-"""A coordinator that is away, or can't serve, is asked again after this many seconds: until then the next one is."""
+"""A coordinator that does not answer, or can't serve, is asked again after this many seconds. Until then the next one
+is asked."""
 
 
 def in_order(group_id: str, addresses: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -61,7 +61,7 @@ answer."""
 _OF_PYTHON = (sysconfig.get_path("stdlib"), os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
 """Python's own modules. A coordinator finds them before the program's, which may have a secrets.py or an email.py."""
 FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
-"""Errors with which a sandbox refuses what it forbids. They do not pass."""
+"""Errors of operations that a sandbox forbids. A retry does not help."""
 
 _log = logging.getLogger(__name__)
 _once = LogOnce(_log)

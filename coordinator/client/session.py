@@ -44,8 +44,7 @@ HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
 """A heartbeat is sent again, perhaps to another coordinator, after this many seconds without an answer, or sooner."""
 MAX_REJOINS = 5
-"""One call joins up to this many times: between the join and the request the group may be loaded again, which ends all
-sessions."""
+"""One call joins up to this many times: after a join the group may be loaded again, which ends all sessions."""
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -58,7 +58,7 @@ _PERMANENT = _OF_THE_RECORD.union(
         KafkaError._INVALID_ARG,
     ),
 )
-"""Errors that only a person corrects, no retry. All others are retriable."""
+"""Errors that only a person can correct. All other errors are retriable."""
 
 
 class WriteStatus(Enum):

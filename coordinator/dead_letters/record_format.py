@@ -30,8 +30,8 @@ has none of the three lacks its record."""
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
 LONGEST_MESSAGE_BYTES = 8 * 1024
-"""A reason is cut to this many bytes in a dead letter, whoever writes it: one of any length could leave no room even
-for a dead letter without its record. Reasons that go through the coordinator are shorter: LONGEST_REASON characters
+"""A reason is cut to this many bytes in a dead letter, whoever writes it: a longer one could leave no room even for a
+dead letter without its record. Reasons that go through the coordinator are shorter: LONGEST_REASON characters
 (``coordinator.protocol.values``)."""
 
 

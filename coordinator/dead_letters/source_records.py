@@ -19,7 +19,7 @@ from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 
 STALL_S = 15.0
-"""The log counts as unreadable after this many seconds without a record."""
+"""A read fails after this many seconds without a record."""
 READ_THROUGH_RECORDS = 10_000
 """A gap of up to this many offsets is read through: a seek costs as much."""
 BATCH_RECORDS = 2_000

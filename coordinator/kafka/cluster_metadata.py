@@ -35,7 +35,7 @@ from coordinator.protocol.errors import (
 
 BROKER_TIMEOUT_S = 15.0
 ATTEMPT_S = 1.0
-"""One attempt takes this many seconds. librdkafka's own errors are checked after each: waiting on after a refusal is
+"""One attempt takes this many seconds. After each, librdkafka's own errors are checked: waiting after a refusal is
 useless."""
 CLOSED_S = 3.0
 """Brokers that only close connections are an error after this many seconds: a starting broker closes some."""
@@ -45,10 +45,9 @@ listens again sooner."""
 
 _SIZE = re.compile(r"Invalid response size (-?\d+)")
 _TLS_ALERT = 0x15
-"""The first byte of a TLS listener's answer to plain text, which a librdkafka that speaks plain text reads as a
-size."""
+"""The first byte of a TLS listener's answer to plain text. librdkafka reads the answer as a size."""
 _NO_TLS = re.compile(r"wrong version number", re.IGNORECASE)
-"""OpenSSL's text about an answer in plain text, where it speaks TLS."""
+"""OpenSSL's text about an answer in plain text to a client that speaks TLS."""
 _NAME_A_BROKER = "Name the port of a Kafka listener in kafka.bootstrap.servers."
 _ANSWERS = {
     "tls": "Set kafka.security.protocol to SSL or SASL_SSL, or name the port of a listener without TLS.",
@@ -56,7 +55,7 @@ _ANSWERS = {
     "may be no Kafka listener at all.",
     "text": _NAME_A_BROKER,
 }
-"""The kind of an answer in another protocol -> what to do."""
+"""The remedy, by the kind of an answer in another protocol."""
 _FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
 _NOBODY = re.compile(r"Connection refused")
 _CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)

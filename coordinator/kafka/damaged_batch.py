@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 INVALID_HEADERS = KafkaError.INVALID_RECORD
 """The compiled reader's code for a record whose headers librdkafka does not read. Other records are readable."""
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, INVALID_HEADERS})
-"""librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is none: another build of librdkafka may have the
-codec, or the record format, of a healthy batch."""
+"""librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is not among them: another build of librdkafka
+may have the codec, or the record format, of a healthy batch."""
 UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
 """librdkafka's errors of a batch that this process can't read."""
 ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
@@ -28,7 +28,7 @@ READINGS = 3
 """A batch counts as damaged after this many readings: the network, or the memory of a client or a broker, may have done
 the damage."""
 _ANSWER_S = 10.0
-"""One request whether an offset is in the batch waits this many seconds for its answer."""
+"""The question whether an offset is in the batch waits this many seconds for its answer."""
 _SLICE_S = 0.5
 
 

@@ -113,7 +113,7 @@ NO_MEANING: dict[str, str] = {
     ),
     "transaction.two.phase.commit.enable": "nothing here takes part in a two-phase commit of Kafka's.",
 }
-"""Java's key -> why it has no meaning here. It is refused: what has no effect would be taken for set."""
+"""Java's key -> why it has no meaning here. The key is refused: a user would believe that it has an effect."""
 
 _BY_LEVEL = "Use kafka.compression.type with kafka.compression.level."
 _LOGIN = "Use kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.*."
@@ -152,4 +152,4 @@ OF_THE_GROUP = ("share.acknowledgement.mode", "share.acquire.mode")
 """Keys of Java's ShareConsumer that are configurations of the group here, without a prefix."""
 
 JAVAS = frozenset({*RENAMED, *BY_VALUE, *NO_MEANING, *REFUSED, *SHARE_GROUPS_FORBID, *SERIALIZERS})
-"""All of these keys of Java's clients; librdkafka has the others by the same name."""
+"""All keys of these tables; librdkafka has Java's other keys by the same name."""

@@ -22,9 +22,9 @@ NO_ANSWER = frozenset(
     {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._DESTROY_BROKER}
 )
 """Errors of one broker that does not answer. librdkafka sends some requests to the broker that the last listing named
-as the controller (in KRaft it may be any broker) and waits for it even if it is gone, also with requests that wait in
-its own queue; the next listing names another. A broker that a listing no longer names (it is fenced since it stood
-still, or was taken out of the cluster) is removed with the requests that wait for it (_DESTROY_BROKER)."""
+as the controller (in KRaft any broker may be named). Such requests, and those in librdkafka's own queue, wait for that
+broker even if it is gone; the next listing names another one. If a listing no longer names a broker (the broker was
+fenced after a pause, or taken out of the cluster), librdkafka drops the requests that wait for it (_DESTROY_BROKER)."""
 
 LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
 """Errors of brokers that do not have a request: of other makers, or of a service that leaves it out."""
@@ -32,8 +32,8 @@ LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VER
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
     {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 )
-"""librdkafka's configuration of a consumer that reads partitions which it is assigned by hand. librdkafka assigns none
-without a group id; the consumer never joins that group and commits nothing to it."""
+"""librdkafka's configuration of a consumer that reads partitions assigned by hand. librdkafka assigns none without a
+group id; the consumer never joins that group and commits nothing to it."""
 READS_ON = NO_ANSWER | frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -84,8 +84,8 @@ _CUT_OFF = re.compile(
     r"|callback raised",
     re.IGNORECASE,
 )
-"""librdkafka's texts for a broker that dies during a handshake, and for an OAuth endpoint that is away or a token
-function that raises: the error code is that of a refusal."""
+"""librdkafka's texts for errors that have a refusal's code and are none: a broker crashed during a handshake, an OAuth
+endpoint is unreachable, or a token function raised."""
 _TLS_ALERT = re.compile(r"alert (\w+ )?(certificate|unknown ca|access denied)")
 """A TLS listener's answer to a certificate that it refuses, or to none. With TLS 1.3 it comes after the handshake, and
 librdkafka reports a broken connection."""

@@ -48,7 +48,7 @@ _NAMES = """
     transaction.timeout.ms transactional.id
 """
 PROPERTIES = frozenset(_NAMES.split())
-"""The names of librdkafka 2.16, but those that take code."""
+"""The names of librdkafka 2.16's properties, without those whose values are code."""
 
 SECRETS = frozenset(
     (
@@ -98,7 +98,7 @@ CHOICES: dict[str, str] = {
     "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
     "ssl.endpoint.identification.algorithm": "https or none",
 }
-"""The values of librdkafka's properties that take words. Its errors name none of them."""
+"""The values of librdkafka's properties that take words. librdkafka's errors do not name them."""
 
 TOKEN_FUNCTION = "oauth_cb"  # noqa: S105 - a key, no password
 """confluent_kafka's key of a function that gives tokens; here its value is a text, MODULE:FUNCTION."""

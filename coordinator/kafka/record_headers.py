@@ -18,7 +18,8 @@ from typing import Any
 from confluent_kafka import Message
 
 COPY = "__dlq."
-"""The first header of each dead letter and of each redriven record begins so, and that of no other record of ours."""
+"""The first header of each dead letter and of each redriven record begins with this text. No other record of ours has
+such a header."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FAILURES = (SystemError, UnicodeDecodeError)
 _EMPTY = "(<NULL>,"

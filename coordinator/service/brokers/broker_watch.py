@@ -35,8 +35,8 @@ time."""
 AWAY_PAUSE_S = 1.0
 """Leaders that do not answer are asked this often, in seconds."""
 MOST_KEPT = 1000
-"""The answers for up to this many subscriptions, and for this many topics made anew, are kept, so that memory does not
-grow with time."""
+"""The answers for up to this many subscriptions, and the last ends of this many topics that were created again, are
+kept, so that memory does not grow with time."""
 
 Key = tuple[TopicAndPartition, bool]
 """A partition, and whether its end is the last stable offset (True) or the high watermark."""

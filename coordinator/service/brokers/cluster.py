@@ -53,8 +53,8 @@ FIRST_RETRY_PAUSE_S = 0.02
 MAX_RETRY_PAUSE_S = 0.5
 """Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
 RENEW_S = 30.0
-"""A client that has got no answer for this many seconds is replaced by a new one, and again after as many: after a cut
-of the network one was seen to stay deaf."""
+"""A client without an answer for this many seconds is replaced by a new one, and again after as many seconds: after a
+network cut a client was seen to stay deaf."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0

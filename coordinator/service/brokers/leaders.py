@@ -11,8 +11,8 @@ from confluent_kafka import IsolationLevel, KafkaException
 from coordinator.protocol.values import TopicAndPartition
 
 FOR_ALL_S = 2.0
-"""All partitions are requested at once for this many seconds, before each leader is asked alone: that is no outage
-yet."""
+"""For this many seconds all partitions are requested at once; then each leader is asked alone. So short a wait is not
+logged as an outage."""
 NO_LEADER = -1
 """The leader id of a partition without one."""
 

@@ -23,8 +23,8 @@ from coordinator.service.dead_letters.group_backlog import Backlog, Due
 
 STALL_S = 5.0
 PAST_END_S = 60.0
-"""A log that has ended below a record for this many seconds has lost the record. Before that, a new leader may just not
-show all of its log yet."""
+"""If a log has ended below a record for this many seconds, the record is lost. Before, a new leader may not show its
+whole log yet."""
 
 
 _NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})

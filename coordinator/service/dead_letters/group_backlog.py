@@ -22,7 +22,7 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 MOST_RUNS = 10_000
 """One read returns up to this many runs: reads take the event loop's time, and other groups wait meanwhile."""
 MOST_RECORDS = 20_000
-"""One read returns up to this many records, for the same reason, and since each is one dead letter in memory."""
+"""One read returns up to this many records: each is a dead letter in memory, and takes the event loop's time."""
 
 BacklogCursor = tuple[SharePartitionKey, int]
 """The position in a backlog: a share partition, and an offset in it."""

@@ -84,13 +84,13 @@ from coordinator.service.runtime.transactions import Facts, JoinView
 LONGEST_WAIT_MS = 60_000
 """NextPlan and AcquireRecords wait up to this many milliseconds for records."""
 LEFT_TO_OTHERS_S = 0.05
-"""A ShareConsumer that has waited for this many seconds gets records of partitions that are assigned to others: their
-consumers, if they wait, have got them by then."""
+"""After this many seconds of waiting a ShareConsumer gets records of partitions that are assigned to others: consumers
+that wait for these records have got them by then."""
 LOOK_AGAIN_S = 1.0
 """A request that waits for records checks again after this many seconds without news."""
 ASKS_AT_ONCE = 8
-"""This many threads ask for log starts beside the handlers' own, as many for polls with acknowledgements, and as many
-for acquired plans: where a broker hangs these are soon all taken, and a query's start must not wait for one of them."""
+"""Questions for log starts have this many threads, polls with acknowledgements as many, and acquired plans as many. A
+hanging broker soon blocks all threads of one kind, and a query's start must not wait for those."""
 ACKNOWLEDGE_ALONE_AFTER_S = 0.05
 """A poll's acknowledgements wait this many seconds for the brokers. With an answer in that time, they and the
 acquisition are one append."""

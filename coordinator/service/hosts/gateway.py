@@ -54,12 +54,12 @@ from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 
 QUIET_S = 1.0
-"""After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its
-last answer took longer, after up to twice that time."""
+"""An owner that has not answered for this many seconds is asked whether it lives, and again after as many seconds. If
+its last answer took longer, up to twice that time is waited first."""
 PASS_ON_S = 20.0
 """A request is passed on for this many seconds, in addition to the time that it may wait for records."""
 JOIN_S = 5.0
-"""A join is passed on for this many seconds: a late one would end the session of the member's next process."""
+"""A join is passed on for this many seconds: a late join would end the session of the member's next process."""
 FIRST_S = 10.0
 """The brokers have this many seconds to take the first question to an owner."""
 APART_MS = 500

@@ -28,7 +28,7 @@ from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 
 MOST_MOVES = 5
-"""A request follows a group that moves up to this many times; then its client asks again."""
+"""A request follows a moving group up to this many times; then its client asks again."""
 
 _log = logging.getLogger(__name__)
 

@@ -67,8 +67,8 @@ no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_
 RESTS_AFTER_S = 60.0
 """A partition is read for this many seconds after the last request for this process."""
 ANSWERS_KEPT_S = 300.0
-"""An answer is kept for this many seconds, for the same request again: a client retries for as long by default
-(share.broker.outage.timeout.ms)."""
+"""An answer is kept for this many seconds, in case the same request comes again: a client retries for as long by
+default (share.broker.outage.timeout.ms)."""
 PARTS_KEPT_S = 60.0
 """The parts of an unfinished request are dropped this many seconds after its first part."""
 EACH_BYTES = 1_000
@@ -86,7 +86,7 @@ TICK_LATE_S = 1.5
 """A tick is in time if it is read up to this many seconds after the tick before. During any longer time no member of
 another host could be heard."""
 UNHEARD_AT_MOST_S = 45.0
-"""Up to this many seconds in a row count against no member; after that, sessions of other hosts' members end."""
+"""Up to this many seconds in a row count against no member. Then the sessions of other hosts' members end."""
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that no host waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))

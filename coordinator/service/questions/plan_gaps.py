@@ -32,8 +32,8 @@ AT_ONCE = 50_000
 """One request to the cluster has up to this many offsets."""
 KEPT_S = 600.0
 """The reading of a plan is dropped after this many seconds without a request for it. A reader asks again at once, and a
-query that was started again within minutes. How many are read at a time has no limit: each is a plan that its group's
-memory holds, and the reading of a plan that waits for its completion is never dropped for another's."""
+restarted query within minutes. The number of readings has no limit: each is about a plan that its group's memory holds,
+and a plan's completion may wait for it."""
 
 Asked = tuple[str, str, str]
 """The group, the member and the plan id."""

@@ -24,7 +24,7 @@ REMADE = "UNKNOWN_TOPIC_ID"
 """Kafka's error of a topic id that no topic has."""
 ANSWER_S = 0.5
 """A reply waits this many seconds for the brokers. Without their answer the topics count as the same: a consumer must
-not wait for brokers that are away."""
+not wait for unreachable brokers."""
 UNANSWERED_S = 1.0
 """After such a wait no other reply waits for this many seconds."""
 

@@ -39,7 +39,7 @@ NO_OFFSET = -1
 REFUSED_S = 2.0
 """An undelivered write is given up after this many seconds if the brokers refuse the client's credentials."""
 MIN_COMMIT_S = 0.5
-"""The commit of a transaction whose records used up all the time still has this many seconds."""
+"""If the records of a transaction have used up all the time, its commit still has this many seconds."""
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 _log = logging.getLogger(__name__)

@@ -35,8 +35,8 @@ LOOKS_EVERY_S = 10.0
 """Kafka checks for transactions that take too long this often, in seconds
 (transaction.abort.timed.out.transaction.cleanup.interval.ms)."""
 SPREAD_S = 10.0
-"""Coordinators end a transaction at random times within this many seconds: the second one's fence would abort what the
-first one is writing, and the hanging transaction with it."""
+"""Coordinators end a transaction at random times within this many seconds. Otherwise the fence of a second coordinator
+would abort what the first one is writing, and the hanging transaction with it."""
 MARKER_S = 2.0
 """Kafka may take this many seconds to write a marker."""
 

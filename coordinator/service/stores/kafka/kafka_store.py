@@ -53,12 +53,12 @@ from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 from coordinator.state_log.transaction_size import LastTransaction
 
 MEMORY_ANSWER_S = 5.0
-"""An answer from memory needs an append within the last seconds, this many: Kafka takes longer to give a partition to
+"""An answer from memory is allowed for this many seconds after an append: Kafka takes longer to give a partition to
 another process."""
 NEW_OWNER_S = 1.0
 """After it has fenced this process, a new owner has this many seconds to write its owner record."""
 PARALLEL_APPENDS = 8
-"""The transactions of up to this many groups run at the same time; each group has a producer of its own."""
+"""The transactions of up to this many groups run at the same time: each group has its own producer."""
 FOREIGN = "that belong to no share group, at offsets {first} to {last}: another program writes to the state topic"
 COPIES = (
     "that are dead letters or were redriven, at offsets {first} to {last}: a dead letter topic or a redrive named the "
