@@ -36,7 +36,7 @@ class Writer:
     def __init__(self, state: StateTopic) -> None:
         config = state.client_config(
             acks=1, linger_ms=0, message_timeout_ms=WAITS_MS, max_in_flight_requests_per_connection=1,
-            topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
+            enable_idempotence="false", topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
         )  # fmt: skip
         self._producer = new_client(Producer, config)
         self._once = LogOnce(_log)

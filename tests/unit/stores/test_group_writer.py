@@ -1,11 +1,43 @@
-"""The writer of a group where the process can open no more Kafka clients."""
+"""The writer of a group: the settings of its producer, and a process that can open no more Kafka clients."""
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 
+from coordinator.service.hosts.topic_clients import Writer
 from coordinator.service.stores.kafka import group_writer
+from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreRefused
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"socket.timeout.ms": "60000"},  # Java's request.timeout.ms
+        {"acks": "1"},
+        {"request.required.acks": "0"},
+        {"enable.idempotence": "false"},
+        {"enable.idempotence": "true"},
+        {"max.in.flight.requests.per.connection": "10"},
+        {"max.in.flight": "10"},
+        {"retries": "0"},
+        {"message.send.max.retries": "0"},
+    ],
+    ids=lambda given: "=".join(*given.items()),
+)
+def test_no_producers_setting_of_a_query_stops_its_coordinators_writers(given):
+    topic = StateTopic(
+        cluster=None,
+        bootstrap_servers="127.0.0.1:9",
+        kafka_config=given,
+        partitions=1,
+        write_timeout_ms=5_000,
+        broker_timeout_ms=15_000,
+    )
+    for writer in (group_writer.GroupWriter(topic, 0, "billing"), Writer(topic)):
+        with contextlib.closing(writer):
+            pass
 
 
 def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkeypatch):
@@ -13,6 +45,6 @@ def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkey
         raise RuntimeError("Failed to initialize thread local storage")
 
     monkeypatch.setattr(group_writer, "Producer", no_more)
-    topic = SimpleNamespace(name="share-group-state", write_timeout_ms=5_000, client_config=lambda **config: config)
+    topic = SimpleNamespace(name="share-group-state", write_timeout_ms=5_000, kafka_config={}, client_config=dict)
     with pytest.raises(StoreRefused, match=r"as many Kafka clients as it can have.*more coordinators"):
         group_writer.GroupWriter(topic, 0, "billing")

@@ -29,6 +29,13 @@ from coordinator.state_log.transaction_size import header_of
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
 first."""
+_OF_TRANSACTIONS = {
+    "enable_idempotence": "true",
+    "acks": "all",
+    "retries": 2**31 - 1,
+    "max_in_flight_requests_per_connection": 5,
+}
+"""What a producer with transactions needs, whatever the options of a query say of producers: librdkafka's defaults."""
 CONNECT_S = 2.0
 """A connection to the brokers must be made within this many seconds, before the search for the transaction
 coordinator."""
@@ -72,9 +79,13 @@ class GroupWriter:
         self._timeout_s = topic.write_timeout_ms / 1000
         self._first_offset = NO_OFFSET
         self._complaints = Complaints()
+        transaction_ms = TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms
+        request_ms = transaction_ms - 100  # librdkafka's default: a request fails before its transaction ends
         config = topic.client_config(
+            **_OF_TRANSACTIONS,
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms,
+            transaction_timeout_ms=transaction_ms,
+            socket_timeout_ms=min(int(topic.kafka_config.get("socket.timeout.ms", request_ms)), request_ms),
             message_timeout_ms=topic.write_timeout_ms,
             message_max_bytes=MAX_MESSAGE_BYTES,
             linger_ms=0,
