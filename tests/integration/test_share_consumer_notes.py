@@ -75,7 +75,11 @@ def test_error_cb_is_told_of_a_killed_broker_and_close_ends(unique) -> None:
         orders = broker.create_topic()
         broker.produce(orders, ["a", "b"])
         consumer = consumer_of(
-            broker, unique("group"), orders, error_cb=lambda error: told.add((error.name(), threading.get_ident()))
+            broker,
+            unique("group"),
+            orders,
+            socket_timeout_ms=15_000,  # `close` waits that long
+            error_cb=lambda error: told.add((error.name(), threading.get_ident())),
         )
         for message in polled(consumer, 2):
             consumer.acknowledge(message)
