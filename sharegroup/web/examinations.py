@@ -20,6 +20,8 @@ KEPT_S = 5.0
 REST = 9.0
 """Findings are kept for this many times their examination's time, and at least KEPT_S. So the doctor takes up to a
 tenth of the time, even for a group with many runs that somebody watches all day."""
+STALE_S = 10.0
+"""This many seconds after that time nobody has looked at the group, and the findings are shown no more."""
 PATIENCE_S = 0.1
 """A page waits this many seconds for the first findings."""
 MOST_KEPT = 200
@@ -53,18 +55,22 @@ class Examinations:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-doctor")
 
     def of(self, group_id: str) -> Findings:
-        """The newest findings of the group."""
+        """The newest findings of the group. Those of an hour ago are none: the group is examined again first."""
         with self._lock:
+            now_s = time.monotonic()
             until_s, known = self._known.get(group_id, (0.0, Findings()))
-            if time.monotonic() < until_s:
+            if now_s < until_s:
                 return known
+            if now_s > until_s + STALE_S:
+                self._known.pop(group_id, None)
+                known = Findings()
             if group_id not in self._asked and len(self._asked) < MOST_KEPT:
                 self._asked[group_id] = self._pool.submit(self._find, group_id)
             asked = self._asked.get(group_id)
         if not known.is_known and asked is not None:
             wait([asked], PATIENCE_S)
             with self._lock:
-                return self._known.get(group_id, (until_s, known))[1]
+                return self._known.get(group_id, (0.0, known))[1]
         return known
 
     def forget(self, group_id: str) -> None:

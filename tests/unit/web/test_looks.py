@@ -428,6 +428,16 @@ def test_the_doctor_rests_longer_than_an_examination_took(monkeypatch):
             assert len(examined) == times
 
 
+def test_findings_that_are_old_are_shown_no_more(monkeypatch):
+    now_s, found = [100.0], [["held for 6 min"], []]
+    monkeypatch.setattr(examinations, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(examinations, "PATIENCE_S", 60.0)
+    with contextlib.closing(Examinations(lambda group_id: found.pop(0))) as doctor:
+        assert doctor.of("billing").found == ("held for 6 min",)
+        now_s[0] += 480.0
+        assert doctor.of("billing").found == ()
+
+
 def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     browser = held.browser(LOOKER)
     text = browser.get("/partition", **WHERE, first=2, last=4).text
