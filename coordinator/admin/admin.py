@@ -17,13 +17,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from coordinator.admin.arguments import connection, names, texts
 from coordinator.client.client import ENDPOINT, CoordinatorClient
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
 from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
-from coordinator.client.options import GROUP_PREFIXES, as_text, configs
-from coordinator.config.kafka_options import broker_addresses, check_kafka_config, redacted, to_librdkafka
+from coordinator.config.kafka_options import redacted
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.admin_messages import (
@@ -113,13 +113,7 @@ class Admin:
         timeout_ms: int | None = None,
         token: str | None = None,
     ) -> None:
-        texts = {key: as_text(value) for key, value in conf.items() if value is not None}
-        own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
-        self._coordinator_configs = configs(own)[1]
-        kafka = to_librdkafka(texts, {}, prefix="", forbidden={})
-        check_kafka_config(kafka, prefix="")
-        servers = kafka.get("bootstrap.servers", "").strip()
-        self._bootstrap_servers = broker_addresses(servers, kafka, prefix="") if servers else ""
+        kafka, self._coordinator_configs, self._bootstrap_servers = connection(conf)
         named = {"bootstrap.servers": self._bootstrap_servers} if self._bootstrap_servers else {}
         self._kafka_config: dict[str, str] = {**kafka, **named}
         self._read_store = read_store
@@ -174,6 +168,7 @@ class Admin:
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
+        wanted = {state.upper() for state in names("states", states)}
         listed = self._look(ListGroups())
         if only_ids:
             return listed
@@ -188,7 +183,6 @@ class Admin:
         with ThreadPoolExecutor(OWNERS_AT_ONCE, thread_name_prefix="share-list-groups") as threads:
             for listings in threads.map(self._listed_by_owner, owned.values()):
                 found |= {each.group_id: each for each in listings}
-        wanted = {state.upper() for state in states}
         groups = tuple(listing for _, listing in sorted(found.items()) if not wanted or listing.state in wanted)
         return GroupsListed(groups=groups, read_from=listed.read_from)
 
@@ -199,7 +193,7 @@ class Admin:
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
-        ids = list(dict.fromkeys(group_ids))
+        ids = list(dict.fromkeys(names("group_ids", group_ids)))
         with ThreadPoolExecutor(OWNERS_AT_ONCE, thread_name_prefix="share-describe") as threads:
             return dict(zip(ids, threads.map(self._described, ids), strict=True))
 
@@ -212,7 +206,7 @@ class Admin:
         Raises:
             GroupIdNotFound: the group does not exist.
         """
-        return self._look(ListOffsets(group_id=group_id, topics=tuple(topics), partitions=tuple(partitions)))
+        return self._look(ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions)))
 
     def in_flight(
         self,
@@ -234,7 +228,7 @@ class Admin:
         """
         request = ListInFlight(
             group_id=group_id,
-            states=tuple(state.upper() for state in only_state),
+            states=tuple(state.upper() for state in names("only_state", only_state)),
             held_longer_than_ms=held_longer_than_ms,
             progress_staleness_ms=progress_staleness_ms,
             member_id=member_id,
@@ -313,7 +307,7 @@ class Admin:
             GroupNotEmpty, MembersNotKnown: the group has members, or may have. GroupIdNotFound, UnknownTopic,
                 UnknownPartition: it does not exist.
         """
-        named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, ())
+        named = topics if isinstance(topics, Mapping) else dict.fromkeys(names("topics", topics), ())
         kind, value, offsets = reset_of(to, shift_by)
         request = AlterOffsets(
             group_id=group_id,
@@ -346,7 +340,12 @@ class Admin:
         """
         return self._act(
             DeleteOffsets(
-                group_id=group_id, topics=tuple(topics), execute=execute, force=force, reason=reason, seen=seen
+                group_id=group_id,
+                topics=names("topics", topics),
+                execute=execute,
+                force=force,
+                reason=reason,
+                seen=seen,
             )
         )
 
@@ -381,11 +380,13 @@ class Admin:
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed, DeadLetterTopicInUse,
                 TopicNotWritten: the new dead letter topic can't be used.
         """
+        if isinstance(configs, Mapping) and (without := [key for key, value in configs.items() if value is None]):
+            raise TypeError(f"configs has no value for {without[0]}: write unset={without} instead")
         return self._act(
             AlterGroupConfigs(
                 group_id=group_id,
-                set=dict(configs),
-                unset=tuple(unset),
+                set=texts("configs", configs),
+                unset=names("unset", unset),
                 execute=execute,
                 force=force,
                 reason=reason,

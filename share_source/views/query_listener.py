@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from coordinator.admin.admin import Admin
+from coordinator.admin.arguments import connection
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from share_source.driver.plan_offset import PlanOffset
@@ -42,9 +43,11 @@ class _Dropped:
 
 class ShareGroupListener(StreamingQueryListener):
     """A StreamingQueryListener for ``spark.streams.addListener``. ``conf`` is Admin's: bootstrap.servers and
-    librdkafka's other properties, share.coordinator.* and share.state.store as the queries have them."""
+    librdkafka's other properties, share.coordinator.* and share.state.store as the queries have them; wrong ones are
+    errors at once."""
 
     def __init__(self, conf: Mapping[str, object]) -> None:
+        connection(conf)
         self._conf = dict(conf)
         self._admin: Admin | None = None
         self._dropped: dict[str, _Dropped] = {}

@@ -1,0 +1,53 @@
+"""Checks the arguments of the Admin client: a text where a list of texts belongs would be read as its letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coordinator.client.options import GROUP_PREFIXES, as_text, configs
+from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
+
+
+def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
+    """The names in a list. ``what``: the argument.
+
+    Raises:
+        TypeError: it is no list of texts.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{what} is a list, and {given!r} is one text: write [{given!r}]")
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in found:
+        if not isinstance(each, str):
+            raise TypeError(f"{what} is a list of texts, and {each!r} is of type {type(each).__name__}")
+    return found
+
+
+def texts(what: str, given: object) -> dict[str, str]:
+    """The texts of a mapping; a value None is left out.
+
+    Raises:
+        TypeError: it is no mapping, or has a key that is no text.
+    """
+    if not isinstance(given, Mapping):
+        found = type(given).__name__
+        raise TypeError(f"{what} is a mapping of texts, as {{'NAME': 'VALUE'}}, and this is of type {found}")
+    names(f"the keys of {what}", tuple(given))
+    return {key: as_text(value) for key, value in given.items() if value is not None}
+
+
+def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
+    """Librdkafka's properties, the configs of the coordinator, and the addresses of the brokers, which may be empty.
+
+    Raises:
+        TypeError: ``conf`` is no mapping.
+        UnknownKafkaOption, InvalidKafkaOption, RefusedOption, UnknownConfig: a property is wrong.
+    """
+    given = texts("conf", conf)
+    own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}
+    coordinator_configs = configs(own)[1]
+    kafka = to_librdkafka(given, {}, prefix="", forbidden={})
+    check_kafka_config(kafka, prefix="")
+    servers = kafka.get("bootstrap.servers", "").strip()
+    return kafka, coordinator_configs, broker_addresses(servers, kafka, prefix="") if servers else ""

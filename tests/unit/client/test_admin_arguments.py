@@ -1,0 +1,60 @@
+"""Wrong arguments of the Admin client and of a listener are errors that say how they are written, before any call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.protocol.errors import InvalidGroupId
+from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.option_errors import InvalidKafkaOption
+from sharegroup import Admin, ShareGroupListener
+
+CONF = {"bootstrap.servers": "localhost:1", "share.coordinator.endpoint": "localhost:1"}
+TOKEN = "t" * 20
+
+
+def admin() -> Admin:
+    return Admin(CONF, token=TOKEN, timeout_ms=1)
+
+
+CASES: dict[str, tuple[Callable[[], Any], str]] = {
+    "Admin(text)": (lambda: Admin("localhost:9092"), "conf is a mapping of texts, as {'NAME': 'VALUE'}, and"),  # type: ignore[arg-type]
+    "Admin(None)": (lambda: Admin(None), "this is of type NoneType"),  # type: ignore[arg-type]
+    "Admin({1: 2})": (lambda: Admin({1: "2"}), "1 is of type int"),  # type: ignore[dict-item]
+    "ShareGroupListener(text)": (lambda: ShareGroupListener("localhost:9092"), "conf is a mapping"),  # type: ignore[arg-type]
+    "describe_groups": (lambda: admin().describe_groups("billing"), r"group_ids is a list.*write \['billing'\]"),
+    "list_groups": (lambda: admin().list_groups("EMPTY"), r"states is a list.*write \['EMPTY'\]"),
+    "list_offsets": (lambda: admin().list_offsets("billing", "orders"), "topics is a list"),
+    "in_flight": (lambda: admin().in_flight("billing", only_state="HELD"), "only_state is a list"),
+    "reset_offsets": (lambda: admin().reset_offsets("billing", topics="orders"), "topics is a list"),
+    "delete_offsets": (lambda: admin().delete_offsets("billing", "orders"), "topics is a list"),
+    "delete_offsets(number)": (lambda: admin().delete_offsets("billing", 5), "5 is of type int"),  # type: ignore[arg-type]
+    "alter_configs": (lambda: admin().alter_configs("billing", None), "configs is a mapping"),  # type: ignore[arg-type]
+    "alter_configs(unset)": (lambda: admin().alter_configs("billing", unset="share.x"), "unset is a list"),
+    "alter_configs(value)": (
+        lambda: admin().alter_configs("billing", {"share.x": None}),  # type: ignore[dict-item]
+        r"no value for share.x: write unset=\['share.x'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_argument_is_an_error_that_says_how_it_is_written(case: str) -> None:
+    call, says = CASES[case]
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+@pytest.mark.parametrize("make", [Admin, ShareGroupListener])
+def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
+    with pytest.raises(InvalidKafkaOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
+        make({"bootstrap.servers": "http://a:1"})
+
+
+@pytest.mark.parametrize("group_id", [" billing", "billing ", "bil\tling", "\u2028", "bil\u00a0ling"])
+def test_a_group_that_looks_like_another_one_is_refused(group_id: str) -> None:
+    with pytest.raises(InvalidGroupId):
+        check_group_id(group_id)
