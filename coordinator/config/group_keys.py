@@ -1,10 +1,10 @@
 """The one table of configuration: group keys, which are stored with a share group and can change while it runs, and the
 coordinator's own.
 
-Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/do/options.md from it.
-Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` means a broker of Kafka 4.3 with
-its defaults. A broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups, and has no
-tenants.
+Rule: every key is in this table; ``tools/generate_config_docs.py`` writes conf/ and docs/do/options.md from it. If
+Kafka has a key for the purpose, its name is used; other keys are marked ``ours``. "Kafka" in a ``why`` means a broker
+of Kafka 4.3 with its defaults. A broker has narrower bounds because it serves many tenants; a sharegroup coordinator
+serves its own groups.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _DAY_MS = 24 * _HOUR_MS
 
 
 class OffsetReset(NamedTuple):
-    """Where a group begins in a partition that it has no start offset for. ``duration_ms``: only ``by_duration``."""
+    """Where a group begins in a partition without a start offset. ``duration_ms``: for ``by_duration`` only."""
 
     strategy: str
     duration_ms: int = 0
 
 
 def offset_reset(text: str) -> OffsetReset | None:
-    """``latest``, ``earliest`` or ``by_duration:PnDTnHnMn.nS`` (KIP-932, KIP-1106), else None."""
+    """The reset in ``latest``, ``earliest`` or ``by_duration:PnDTnHnMn.nS`` (KIP-932, KIP-1106); None for other
+    texts."""
     strategy, _, duration = text.partition(":")
     if strategy == "by_duration":
         duration_ms = parse_duration_ms(duration)

@@ -1,3 +1,3 @@
-"""Everything that crosses a process boundary: requests and replies, values, named errors, format versions, addresses,
+"""Everything that one process sends to another: requests and replies, values, named errors, format versions, addresses,
 and Arrow rows of outcomes.
 """

@@ -1,4 +1,4 @@
-"""Addresses: parses ``host:port`` and formats it. No name is resolved."""
+"""Parses and formats addresses, ``host:port``. No name is resolved."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IPV6 = re.compile(r"([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*):(\d{1,5})", r
 
 
 def broker_problem(text: str) -> str:
-    """What is wrong with a list of brokers, and how the first wrong address is written; empty if nothing is. Like
-    librdkafka it takes a host without a port, which is then 9092, and a security protocol before the host. Empty
-    entries are skipped."""
+    """What is wrong with the first bad entry of a list of brokers, and how to write it; empty if all are good. As in
+    librdkafka, the port may be left out (9092), a security protocol may stand before the host, and empty entries are
+    skipped."""
     for address in filter(None, map(str.strip, text.split(","))):
         match = _BROKER.fullmatch(address)
         if match is None:
@@ -35,8 +35,8 @@ def broker_problem(text: str) -> str:
 
 
 def parse_endpoint(text: str) -> tuple[str, int] | None:
-    """Parses ``host:port`` or ``[ipv6]:port``; None from other texts. Port 0 is any free one, which only a listener can
-    have."""
+    """The host and port in ``host:port`` or ``[ipv6]:port``; None for other texts. A listener may have port 0, which
+    stands for any free port."""
     match = _ENDPOINT.fullmatch(text.strip())
     if match is None or int(match.group(3)) > 65_535:
         return None
@@ -44,7 +44,7 @@ def parse_endpoint(text: str) -> tuple[str, int] | None:
 
 
 def parse_endpoints(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Parses endpoints separated by commas, at least one and none with port 0; None from other texts."""
+    """The hosts and ports of one or more endpoints, separated by commas; None for other texts, or if a port is 0."""
     parsed = [parse_endpoint(part) for part in text.split(",")]
     valid = tuple(endpoint for endpoint in parsed if endpoint is not None and endpoint[1])
     return valid if len(valid) == len(parsed) else None

@@ -1,7 +1,7 @@
-"""Allow lists: the topics that the coordinator's principal reads and writes for groups, and those of one token.
+"""Allow lists of topics: those of the coordinator for all groups, and those of one token for its holder.
 
-A member asks, and the coordinator reads and writes with its own principal (docs/run/security.md). So an administrator
-may name the topics, by keys of the coordinator for all groups, and by fields of a token's line for its holder.
+The coordinator reads and writes topics for members with its own principal (docs/run/security.md). So an administrator
+may limit these topics, by keys of the coordinator's configuration, and by fields of a token's line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ DEAD_LETTER_KEY = "share.coordinator.dead.letter.topics"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllowedTopics:
-    """The source topics and the dead letter topics that are allowed, as patterns of whole names. ``token``: the rights
-    and name of the token whose line has them; empty: they are the coordinator's keys."""
+    """The allowed source topics and dead letter topics, as patterns for whole names. ``token``: the rights and name of
+    the token whose line has these lists; empty if they are the coordinator's."""
 
     source: str = EVERYTHING
     dead_letters: str = EVERYTHING
@@ -29,21 +29,13 @@ class AllowedTopics:
         return is_allowed(self.source, topic)
 
     def check_source(self, topic: str) -> None:
-        """Check that a group may read the topic.
-
-        Raises:
-            TopicNotAllowed: it may not.
-        """
+        """Check that a group may read the topic. Raises TopicNotAllowed."""
         if not self.allows_source(topic):
             raise self._refused(f"Topic {topic}", "read by a share group", self.source, SOURCE_KEY, "topics=")
 
     def check_pattern(self, pattern: str) -> None:
-        """Check that members may subscribe by the pattern: it is the allowed one itself, since whether each topic that
-        one pattern meets is met by another can't be told from the two.
-
-        Raises:
-            TopicNotAllowed: it is another one.
-        """
+        """Check that members may subscribe by the pattern: it must be the allowed pattern itself, since one can't tell
+        whether a pattern matches only topics that another matches. Raises TopicNotAllowed."""
         if self.source not in (EVERYTHING, pattern):
             what = f"The topics of the pattern {pattern}"
             raise self._refused(what, "read by a share group", self.source, SOURCE_KEY, "topics=")
@@ -53,11 +45,7 @@ class AllowedTopics:
         return is_allowed(self.dead_letters, topic)
 
     def check_dead_letters(self, topic: str) -> None:
-        """Check that dead letters may be written to the topic.
-
-        Raises:
-            TopicNotAllowed: they may not.
-        """
+        """Check that dead letters may be written to the topic. Raises TopicNotAllowed."""
         if not self.allows_dead_letters(topic):
             raise self._refused(f"Topic {topic}", "a dead letter topic", self.dead_letters, DEAD_LETTER_KEY, "dlq=")
 

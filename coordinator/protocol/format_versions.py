@@ -1,10 +1,9 @@
-"""The version numbers of everything that sharegroup writes for another process, or for a later one, to read.
+"""The version numbers of all formats that sharegroup writes for other processes, or for later ones, to read.
 
-Rule: each number is written beside what it describes, and checked before anything of it is used. A newer number, an
-older one that this version does not read, and a missing one are each refused with a named error; nothing is changed
-then. A number rises when a reader of the number before would misread, or could not read, what is written under the new
-one. docs/adr/0023-format-versions.md has the reasons; tests/unit/protocol/formats.txt has
-the fields that each number describes.
+Rule: each number is written with the data that it describes, and checked before any of the data is used. If the number
+is newer, or too old, or missing, the data is refused with a named error, and nothing is changed. A number must rise
+when a reader of the number before would misread, or could not read, the new data. docs/adr/0023-format-versions.md has
+the reasons, and tests/unit/protocol/formats.txt the fields that each number describes.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 PROTOCOL = 5
-"""Version of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health,
-and each request carries the client's number in the header ``PROTOCOL_HEADER``."""
+"""Version of requests, replies, Health and the endpoint file. Both sides check it: the client asks for Health, and each
+request has the client's number in the header ``PROTOCOL_HEADER``."""
 
 PROTOCOL_HEADER = "sharegroup-protocol"
 """The gRPC header of each request, with the client's protocol version as decimal text."""
@@ -25,14 +24,14 @@ SQLITE_SCHEMA = 5
 """Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 
 SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
-"""Versions of SQLite state files that this version reads. A file of an older one gets SQLITE_SCHEMA when a coordinator
-opens it, before anything else is written."""
+"""Versions of SQLite state files that this version reads. When a coordinator opens an older file, it first writes
+SQLITE_SCHEMA to it."""
 
 STATE_RECORDS = 4
-"""Version of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
+"""Version of sharegroup's own records in the state topic: the first two bytes of each value, as in Kafka's records."""
 
 STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)
-"""Versions of our own records that this version reads. It writes STATE_RECORDS only."""
+"""Versions of these records that this version reads. It writes only STATE_RECORDS."""
 
 SPARK_OFFSET = 1
 """Version of the offsets that the source gives to Spark: the field ``version``."""
@@ -45,12 +44,12 @@ ARCHIVES_READ = range(1, ARCHIVE + 1)
 """Versions of these files that this version reads. The journals of version 1 belong to batches of an older commit."""
 
 HIGHEST = 1_000
-"""A number above this one is no format version: the data is older than versions, or another program's."""
+"""A higher number is no format version: the data was written before there were versions, or by another program."""
 
 
 class UnknownFormat(Exception):
-    """Something has a format version that this version of sharegroup does not read. It never reaches a user: each
-    reader raises a named error instead, which names the data and says what to do."""
+    """Data has a format version that this version of sharegroup does not read. Users never see this exception: each
+    reader turns it into a named error that names the data and says what to do."""
 
     def __init__(self, found: object, known: int) -> None:
         has_version = type(found) is int and 0 < found <= HIGHEST
@@ -61,10 +60,10 @@ class UnknownFormat(Exception):
 
 
 def check_version(found: object, known: int, read: Container[int] = ()) -> None:
-    """Does nothing if ``found`` is the version that this version of sharegroup writes, or one of those that it reads.
+    """Check that ``found`` is ``known``, which this version of sharegroup writes, or one of ``read``.
 
     Raises:
-        UnknownFormat: ``found`` is another number, or none.
+        UnknownFormat: ``found`` is another number, or no number.
     """
     if type(found) is not int or (found != known and found not in read):
         raise UnknownFormat(found, known)

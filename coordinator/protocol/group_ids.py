@@ -1,6 +1,6 @@
-"""The ids of share groups: how long they may be, and which characters they may have.
+"""Checks the ids of share groups: their length and characters.
 
-Rule: a client refuses such an id before it calls anyone; a coordinator refuses to create the group.
+Rule: a client refuses a bad id before it sends anything; a coordinator refuses to create such a group.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from coordinator.protocol.errors import InvalidGroupId
 
 MAX_CHARACTERS = 249
-"""A group id has up to this many characters, as a topic's name. Kafka takes up to 32,767 bytes; but the id stands in
-each log line, error, dead letter header and state record of its group."""
+"""A group id has up to this many characters, as a topic's name. Kafka allows 32,767 bytes, but the id is in each log
+line, error, dead letter header and state record of its group."""
 _SHOWN = 40
 _PLACEHOLDER = re.compile(r"\s*(\$\{[^{}]*\}|\{\{[^{}]*\}\})\s*")
 UNREPLACED = "it is a placeholder that nothing replaces (${env:NAME} is replaced in properties files alone)"
@@ -23,10 +23,11 @@ def is_placeholder(text: str) -> bool:
 
 
 def check_group_id(group_id: str) -> None:
-    """Checks a group id.
+    """Check a group id.
 
     Raises:
-        InvalidGroupId: it is too long, or has characters that can't be printed: a line break would forge log lines.
+        InvalidGroupId: the id is too long, is an unreplaced placeholder, or has characters that can't be printed: a
+            line break could forge log lines.
     """
     reason = ""
     if unprintable := next((character for character in group_id if not character.isprintable()), ""):

@@ -1,4 +1,4 @@
-"""Named errors of several hosts that share groups over Kafka alone."""
+"""Named errors of hosts that share groups over Kafka (:mod:`coordinator.protocol.errors`)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Requests between the coordinators of several hosts, and their replies, as records of Kafka topics. Pure: values in,
-keys, headers and bytes out.
+"""Requests between the coordinators of several hosts, and their replies, as records of Kafka topics.
 
-A record's header ``sharegroup`` has the version of this format and one of the messages below; its value is a part of a
-request's or an answer's body. Whoever reads the topics looks at the header alone before it decides whether the body
-concerns it. A reply carries a proof, an HMAC with a key that only the request had: whoever may write replies but can't
-read requests can't answer for an owner.
+The header ``sharegroup`` of a record has the version of this format and one of the messages below. The record's value
+is a part of a request's or an answer's body. Readers decide by the header alone whether the body concerns them. A reply
+has a proof, an HMAC with a key that was in the request: whoever may write replies, but can't read requests, can't
+answer for an owner.
 
-Rule: the id of a request has the digest of its name and its whole body, and is a secret between its client and who may
-read requests. Everything else shows :func:`shown_id` of it: nobody can write a request, or a part, with another's id.
+Rule: the id of a request contains the digest of its name and its whole body. Only its client, and whoever may read
+requests, know the id; all other places have :func:`shown_id` of it. So nobody else can write a request, or a part of
+one, with that id.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from typing import Any, TypeAlias
 import msgspec
 
 VERSION = 2
-"""The version of Ask, Answer and their bodies, which the owner's record in the group's log names. An asker refuses an
-owner of another version by name (GroupOfAnotherVersion), and a reader passes over records of another one. All other
-messages have the version 1 for good: hosts of any two versions find out whether the other one lives."""
+"""The version of Ask, Answer and their bodies. The owner's record in the group's log names it. If that is another
+version, an asker gets GroupOfAnotherVersion; readers skip records of another version. All other messages stay at
+version 1, so that hosts of any two versions can find out whether the other one lives."""
 HEADER, PROOF = "sharegroup", "proof"
 REQUESTS, ADMIN_REQUESTS, REPLIES = "share-group-requests", "share-group-admin-requests", "share-group-replies"
 """A principal that may write to REQUESTS is a member, and one that may write to ADMIN_REQUESTS administers groups.
 Coordinators read both, and write REPLIES."""
 PARTITIONS = 10
-"""Each of the three topics has this many partitions; a topic with more is used up to this one."""
+"""Each of the three topics has this many partitions. If a topic has more, only the first ones are used."""
 PART_BYTES = 512 * 1024
 """A body is sent in parts of this many bytes: brokers take records of 1 MiB by default."""
 MOST_BODY_BYTES = 100 << 20
-"""A larger body is refused by the asker, and its parts by the owner: socket.request.max.bytes by default."""
+"""The asker refuses a larger body, and the owner its parts. It is the default of socket.request.max.bytes."""
 MOST_ASK_BYTES, MOST_HEADER_BYTES = 4 << 10, 128 << 10
-"""A record with a longer message is passed over: an Ask, and any other one (a Probe names each request that waits)."""
+"""A record with a longer Ask, or a longer other message, is skipped. (A Probe names each request that waits.)"""
 
 
 class ToOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """A record for the owner ``process``, which loaded the group as ``tenure``: the asker waits for its reply."""
+    """Base class of records to the owner ``process``, which loaded the group as ``tenure``. The asker waits for the
+    reply."""
 
     id: str
     asker: str
@@ -57,9 +58,13 @@ class Probe(ToOwner, frozen=True, tag=True, kw_only=True):
 
 
 class Ask(ToOwner, frozen=True, tag=True, kw_only=True):
-    """A part of a request for the owner. ``not_after_ms``: it is carried out up to this time on the owner's own clock.
-    ``protocol``: the client's PROTOCOL. ``name``: the request's class. ``host``: the asker's; ``by``: the name of its
-    client's token, as that host tells it. ``part`` is the number of the part, from 0, of ``parts``."""
+    """A part of a request for the owner.
+
+    not_after_ms: the request is not carried out after this time, by the owner's clock.
+    protocol: the client's PROTOCOL. name: the request's class.
+    host: the asker's host. by: the name of the client's token, according to that host.
+    part: the number of this part, from 0, of ``parts``.
+    """
 
     not_after_ms: int
     protocol: str
@@ -71,17 +76,17 @@ class Ask(ToOwner, frozen=True, tag=True, kw_only=True):
 
 
 class Tick(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """An owner's record to itself among the requests: when it reads it, it has read all requests before it. ``secret``
-    is known to that owner alone."""
+    """An owner's record to itself among the requests. When the owner reads the record, it has read all requests before.
+    ``secret``: only this owner knows it."""
 
     process: str
     secret: str = ""
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The answer to a Probe (``id``): a process serves the group. ``clock_ms``: its clock. ``unknown``: those of the
-    asker's waiting requests that are not under way there: they have not come as a whole, or their answer is lost. A
-    reply's ``id`` is that of a Probe, and the shown id of an Ask."""
+    """The answer to a Probe: the process serves the group. ``id``: the Probe's; in the answers to an Ask it is the
+    shown id of the request. ``clock_ms``: the time of the process's clock. ``unknown``: those of the asker's waiting
+    requests that the process is not working on, because a part has not arrived, or because the answer was lost."""
 
     id: str
     asker: str
@@ -91,14 +96,14 @@ class Alive(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The answer to an Ask or a Probe: the process does not serve the group, and did not carry out the request."""
+    """The answer to an Ask or a Probe if the process does not serve the group. The request was not carried out."""
 
     id: str
     asker: str
 
 
 class Late(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The answer to an Ask whose time was over, and that was not carried out."""
+    """The answer to an Ask that came after its ``not_after_ms``. The request was not carried out."""
 
     id: str
     asker: str
@@ -106,8 +111,8 @@ class Late(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A part of the answer to an Ask. ``written``: an id of its own for each time that the answer is written: only its
-    parts belong together."""
+    """A part of the answer to an Ask. ``written``: another id each time that the answer is written; only parts with the
+    same one belong together."""
 
     id: str
     asker: str
@@ -117,7 +122,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Echo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """An asker's record to itself: what comes after it was written after it."""
+    """An asker's record to itself: all replies that it reads after this record were written later."""
 
     id: str
     asker: str
@@ -131,17 +136,17 @@ Headers: TypeAlias = list[tuple[str, bytes]]
 
 
 def id_of_request(client_id: str, name: str, body: bytes) -> str:
-    """The id of a request in all its tries. ``client_id``: the client's own id of it."""
+    """The id of a request, the same in all its tries. ``client_id``: the client's own id of the request."""
     return f"{client_id}.{_digest(name, body)}"
 
 
 def is_whole(ask: Ask, body: bytes) -> bool:
-    """Whether the body is the one that the request was sent with."""
+    """Whether the body is that with which the request was sent."""
     return hmac.compare_digest(ask.id.rpartition(".")[2].encode(), _digest(ask.name, body).encode())
 
 
 def shown_id(request_id: str) -> str:
-    """The id of a request as all may see it: it stands for the request, and no request can be made of it."""
+    """The id of a request as everybody may see it: no request with the real id can be made from it."""
     return hashlib.sha256(request_id.encode()).hexdigest()
 
 
@@ -162,7 +167,8 @@ def headers_of_reply(message: Reply, reply_key: bytes, body: bytes = b"") -> Hea
 
 
 def read_request(headers: Any) -> Request | None:
-    """The request of a record; None: the record is of another program or version, or no asker writes such a one."""
+    """The request in a record's headers; None if another program or version wrote the record, or no asker could
+    have."""
     found: Request | None = _decoded(_requests, headers)
     if isinstance(found, ToOwner) and not 0 <= found.reply_to < PARTITIONS:
         return None
@@ -172,20 +178,21 @@ def read_request(headers: Any) -> Request | None:
 
 
 def read_reply(headers: Any) -> Reply | None:
-    """The reply of a record, whose proof nobody has checked yet; None as for :func:`read_request`."""
+    """The reply in a record's headers; None as for :func:`read_request`. The proof is not checked: call
+    :func:`is_proven`."""
     found: Reply | None = _decoded(_replies, headers)
     return found
 
 
 def is_proven(headers: Any, reply_key: bytes, body: bytes) -> bool:
-    """Whether a reply is of somebody who has read the request that has this key."""
+    """Whether the writer of a reply has read the request with this key."""
     found = dict(headers or ())
     expected = _proof(reply_key, found.get(HEADER) or b"", body)
     return hmac.compare_digest(expected, found.get(PROOF) or b"")
 
 
 def parts_of(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The parts of a body: the number of the part, how many there are, and its bytes."""
+    """Yield the parts of a body: the number of the part, the number of parts, and the bytes."""
     count = max(1, -(-len(body) // PART_BYTES))
     for number in range(count):
         yield number, count, body[number * PART_BYTES : (number + 1) * PART_BYTES]

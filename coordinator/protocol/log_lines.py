@@ -1,5 +1,5 @@
-"""The form of a line in any log of sharegroup: ``time pid LEVEL module [group=... member=...] message``, one line for
-each event."""
+"""The form of lines in all logs of sharegroup, one for each event: ``time pid LEVEL module [group=... member=...]
+message``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable
 
 _works_for = {"text": ""}
-"""The text names what this process works for (``group``, ``member``). A process of Spark's has one
-query's source, or one task at a time."""
+"""The text names the group and member for which this process works. A process of Spark's has the source of one query,
+or one task at a time."""
 
 
 class TextLines(logging.Formatter):
-    """Formats a line as ``time pid LEVEL module message``, followed by the traceback with its lines joined. A process
-    that works for one query names it before the message."""
+    """Formats a line as ``time pid LEVEL module message``, followed by the traceback with its lines joined. If the
+    process works for one query, its name stands before the message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(process)d %(levelname)s %(name)s %(works_for)s%(message)s")
@@ -24,13 +24,13 @@ class TextLines(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """Returns the text on one line, with an escape for each unprintable character: a name that a member chose could
-    otherwise move a terminal's cursor, or look like a line of its own."""
+    """The text on one line, with an escape for each unprintable character: otherwise a name that a member chose could
+    move a terminal's cursor, or look like another line of the log."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def name_in_lines(**names: str) -> None:
-    """Let each line from now on name what this process works for, as ``group``. Empty names are skipped."""
+    """Have each line from now on show these names, such as ``group``, unless they are empty."""
     named = " ".join(f"{kind}={name}" for kind, name in names.items() if name)
     _works_for["text"] = f"[{named}] " if named else ""
 

@@ -1,6 +1,6 @@
-"""Named errors of options that source and sink share; their form is that of coordinator.protocol.errors.
+"""Named errors of options that source and sink share (:mod:`coordinator.protocol.errors`).
 
-All are found before the query's first batch.
+All of them are raised before the query's first batch.
 """
 
 from __future__ import annotations

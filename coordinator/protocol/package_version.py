@@ -1,4 +1,4 @@
-"""The version of sharegroup: that of the installed package, which has it from setup.py."""
+"""The version of sharegroup, as the installed package has it from setup.py."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Arrow rows in a request's body: how a client writes them, and how a coordinator reads what anybody may have sent.
+"""Arrow rows in the body of a request: a client writes them here, and a coordinator reads what anybody may have sent.
 
 The body is the length of the JSON (4 bytes, little endian), the JSON, and an Arrow IPC stream of one schema and its
-record batches. Rule: nothing is decoded before it was checked. The schema is compared first; a batch with compressed
-buffers is refused before they are read, and so is every message that is no record batch; a batch is validated in full
-before a value of it is read. So reading takes no more memory than the body has.
+record batches. Rule: nothing is decoded before it was checked, so that reading takes no more memory than the body has:
+
+1. The schema must be the expected one.
+2. A message that is no record batch is refused, and so is a batch with compressed buffers, before these are read.
+3. A batch is validated in full before a value of it is read.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ def body_with_rows(request: bytes, rows: pa.Table) -> pa.Buffer:
 
 
 def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
-    """The JSON of a body with rows, and its rows as bytes that nobody has checked yet.
+    """The JSON in a body with rows, and the rows as bytes, which are not checked yet.
 
     Raises:
-        InvalidRequest: the body is shorter than its JSON is said to be.
+        InvalidRequest: the body ends before its JSON does.
     """
     if body.size < _LENGTH.size:
         raise InvalidRequest(what="This request comes with Arrow rows, and its body has none.")
@@ -45,10 +47,10 @@ def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
 
 
 def read_rows(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """The rows of the schema in an Arrow IPC stream.
+    """The rows in an Arrow IPC stream.
 
     Raises:
-        InvalidRequest: they have another schema, are compressed, or are no valid rows.
+        InvalidRequest: the rows have another schema, are compressed, or are not valid.
     """
     try:
         return pa.Table.from_batches(_batches(data, schema), schema=schema)
@@ -82,7 +84,7 @@ def _batches(data: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 def _is_compressed(metadata: pa.Buffer) -> bool:
-    """Whether the buffers of a record batch's message, whose flatbuffer Arrow has verified, are compressed."""
+    """Whether the buffers of a record batch are compressed. Arrow must have verified its message's flatbuffer."""
     data = memoryview(metadata)
     message = _follow(data, 0)
     return _field(data, _follow(data, _field(data, message, _MESSAGE_HEADER)), _BATCH_COMPRESSION) != 0

@@ -1,9 +1,11 @@
 """The rights of tokens: which token may send what to a coordinator.
 
-A token file of one word is one token with all rights. Else each line is ``RIGHTS:TOKEN`` or ``RIGHTS NAME:TOKEN``, as
-``admin alice:...``; RIGHTS are read, member and admin, several separated by commas; a line that begins with ``#`` is a
-comment. The name stands in the audit log. After the token a line may have allow lists, patterns for whole names:
-``groups=``, and with it ``topics=`` and ``dlq=``, as ``member billing:... groups=billing-.* topics=orders-.*``.
+If a token file has a single word, that is one token with all rights. Otherwise each line is ``RIGHTS:TOKEN`` or
+``RIGHTS NAME:TOKEN``, for example ``admin alice:...``; lines that begin with ``#`` are comments. RIGHTS are read,
+member and admin, separated by commas. NAME is for the audit log. After the token a line may have allow lists, which are
+patterns for whole names: ``groups=``, and together with that ``topics=`` and ``dlq=``. An example is ``member
+billing:... groups=billing-.* topics=orders-.*``.
+
 Rule: a token is compared in constant time, and is in no error or ``repr``.
 """
 
@@ -28,7 +30,7 @@ SHORTEST_TOKEN = 16
 
 
 class Right(Enum):
-    """The rights. ADMIN includes READ."""
+    """The rights of a token. ADMIN includes READ."""
 
     READ = "read"
     MEMBER = "member"
@@ -53,13 +55,13 @@ RIGHT_OF: dict[str, Right] = {
     DescribeGroup.__name__: Right.READ,
     StepDown.__name__: Right.ADMIN,
 }
-"""The right that a request needs, by its name. Health and WhoAmI need a token, and no right."""
+"""The right that a request needs, by the request's name. Health and WhoAmI need only a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of a token: its rights, its name (empty: it has none), the groups that it may use, a pattern, and the
-    topics that these may be given."""
+    """The holder of a token: its rights, its name (empty if the token has none), a pattern for the groups that it may
+    use, and the topics that it may give to these groups."""
 
     rights: frozenset[Right] = ALL
     name: str = ""
@@ -79,7 +81,7 @@ class Caller:
         """Check that the caller may use the group.
 
         Raises:
-            GroupNotAllowed: its groups= does not allow it.
+            GroupNotAllowed: the token's groups= does not allow the group.
         """
         if not self.may_use(group_id):
             raise GroupNotAllowed(group_id=group_id, token=str(self), pattern=self.groups)
@@ -92,7 +94,7 @@ class Caller:
         """Check that the caller may send the request of this name.
 
         Raises:
-            NotAllowed: it lacks the right.
+            NotAllowed: the caller lacks the right.
         """
         needed = RIGHT_OF.get(request)
         includes_read = Right.ADMIN in self.rights and needed is Right.READ
@@ -125,16 +127,16 @@ class Tokens:
         return cls(holders)
 
     def caller(self, authorization: bytes) -> Caller | None:
-        """The holder of the token in an authorization header; None: nobody has it."""
+        """The holder of the token in an authorization header; None if no holder has that token."""
         found = None
-        for token, caller in self.holders:  # all of them, so that the time says nothing
+        for token, caller in self.holders:  # all are compared, so that the time tells nothing
             if hmac.compare_digest(authorization, f"Bearer {token}".encode()):
                 found = caller
         return found
 
     def open_keys(self, allowed: AllowedTopics) -> tuple[str, ...]:
-        """The coordinator's allow-list keys that, with ``allowed``, allow every topic, where a member's token does as
-        well. None with one token alone, as there is nobody to keep a topic from."""
+        """The allow-list keys of the coordinator that allow every topic, where a member's token has no limit either.
+        ``allowed``: the coordinator's lists. Empty if there is only one token: there is nobody to keep topics from."""
         if len(self.holders) < 2:
             return ()
         members = [caller.topics for _, caller in self.holders if Right.MEMBER in caller.rights]
@@ -145,7 +147,7 @@ class Tokens:
         return tuple(key for key, yes in is_open.items() if yes)
 
     def token_with(self, right: Right) -> str | None:
-        """The first token that has the right; None: no token has it."""
+        """The first token that has the right; None if no token has it."""
         return next((token for token, caller in self.holders if right in caller.rights), None)
 
 
@@ -167,7 +169,7 @@ def _bound(caller: Caller, fields: list[str], line: str, source: str) -> Caller:
     """The caller with the allow lists of its line.
 
     Raises:
-        InvalidToken: one is given twice, or is no pattern, or topics are limited and groups are not.
+        InvalidToken: a list is given twice, or is no pattern; or topics are limited, and groups are not.
     """
     if not fields:
         return caller

@@ -1,8 +1,7 @@
-"""The topics that a query may subscribe to and that dead letters may be written to: patterns, allow lists, and the
-topics that Kafka and sharegroup reserve.
+"""Checks names of topics: patterns, allow lists, and the topics that Kafka and sharegroup reserve.
 
-Patterns are RE2's: a match takes time in proportion to the name, for any pattern. Any member may send a pattern, and
-the coordinator matches it in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
+Patterns are in RE2's syntax, in which a match takes time in proportion to the name: any member may send a pattern,
+which is matched in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ EVERYTHING = ".*"
 """The pattern of an allow list that allows every name."""
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_COMPILED_BYTES = 1 << 20
-"""A compiled pattern has up to this many bytes: a few characters with counted repetitions may compile to many."""
+"""A pattern that compiles to more bytes is refused: a few characters with counted repetitions may compile to many."""
 
 KEPT = {
     "share-group-state": "sharegroup",
@@ -31,13 +30,13 @@ KEPT = {
     "__cluster_metadata": "Kafka",
     "__remote_log_metadata": "Kafka",
 }
-"""The topics that no share group may read, that nothing is written to as a dead letter or by a redrive, and their
-owners. A new topic of ours has its row here."""
+"""Reserved topics with their owners: no share group may read them, and neither dead letters nor redriven records are
+written to them. Add each new topic of sharegroup here."""
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether the whole name matches, and the topic is not reserved. Names that begin with two underscores are internal
-    by convention, and match no pattern.
+    """Whether the whole name matches, and the topic is neither reserved nor internal: by convention, names of internal
+    topics begin with two underscores.
 
     Raises:
         InvalidTopicPattern: the pattern is invalid.
@@ -48,11 +47,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def check_pattern(pattern: str) -> None:
-    """Checks that a pattern is valid.
-
-    Raises:
-        InvalidTopicPattern: it is invalid, or too large.
-    """
+    """Check that a pattern is valid, and not too large. Raises InvalidTopicPattern."""
     _compiled(pattern)
 
 
@@ -66,18 +61,13 @@ def is_pattern(text: str) -> bool:
 
 
 def check_topic(topic: str) -> None:
-    """Checks that queries may read the topic.
-
-    Raises:
-        TopicKept: it is reserved.
-    """
+    """Check that the topic is not reserved, so that share groups may read it. Raises TopicKept."""
     if topic in KEPT:
         raise TopicKept(topic=topic, owner=KEPT[topic])
 
 
 def is_allowed(pattern: str, name: str) -> bool:
-    """Whether an allow list, a pattern for the whole name, allows the name of a topic or group. The pattern ``.*``
-    allows every name.
+    """Whether an allow list, which is a pattern for the whole name, allows the name of a topic or group.
 
     Raises:
         InvalidTopicPattern: the pattern is invalid.
@@ -86,18 +76,17 @@ def is_allowed(pattern: str, name: str) -> bool:
 
 
 def is_reserved(topic: str) -> bool:
-    """Whether nothing may be written to the topic as a dead letter or by a redrive: it is in KEPT, or its name begins
-    with two underscores, as Kafka's own and those of its tools do."""
+    """Whether neither dead letters nor redriven records may be written to the topic: it is in KEPT, or its name begins
+    with two underscores, as the names of Kafka's own topics do."""
     return topic in KEPT or topic.startswith("__")
 
 
 def check_written(topic: str) -> None:
-    """Checks that dead letters and redriven records may be written to the topic. Each producer calls this for a topic
-    that data or a configuration names: a principal that may write to a reserved topic must not do it for somebody who
-    may not.
+    """Check that dead letters and redriven records may be written to the topic. Call this for each topic that data or a
+    configuration names: the principal may have the right to write to a reserved topic, and whoever named it may not.
 
     Raises:
-        TopicNotWritten: it is reserved.
+        TopicNotWritten: the topic is reserved.
     """
     if is_reserved(topic):
         owner = KEPT.get(topic)

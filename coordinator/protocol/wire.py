@@ -1,9 +1,7 @@
-"""The encoding of messages between processes: requests and replies as tagged JSON, errors by name, endpoint and launch
-files.
+"""Encodes messages between processes: requests and replies as tagged JSON, errors by name, and endpoint files.
 
-A request is one Flight action: its type is the message's class name, its body the message (with Arrow rows after it in
-the requests ``WITH_ROWS``). The answer is one body: the
-reply, or :class:`Failed`. Pure: bytes in, values out.
+A request is one Flight action: its type is the message's class name, its body the message, with Arrow rows after it in
+the requests ``WITH_ROWS``. The body of the answer is the reply, or :class:`Failed`.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from coordinator.protocol.topic_names import EVERYTHING
 
 
 class Healthy(Message, frozen=True):
-    """The coordinator serves, in process ``pid``. ``protocol`` 0: the coordinator did not name its protocol."""
+    """The coordinator serves, in process ``pid``. ``protocol``: 0 if the coordinator did not name its version."""
 
     pid: int
     protocol: int = 0
     version: str = ""
     ready: bool = True
-    """Whether it takes requests: all its parts have started, and it is not about to leave."""
+    """Whether the coordinator takes requests: all its parts have started, and it is not about to leave."""
 
 
 class Health(Request[Healthy], frozen=True):
@@ -37,15 +35,18 @@ class Health(Request[Healthy], frozen=True):
 
 
 class StepDown(Request[Done], frozen=True):
-    """Asks a coordinator on demand to leave, for a reason: another one takes its place. The answer is Done."""
+    """Asks a coordinator on demand to leave, since another one takes its place for this ``reason``."""
 
     reason: str
 
 
 class TokenHolder(Message, frozen=True):
-    """``name`` is empty if the token has none; ``rights`` are named as in a token file. ``open_keys``: the
-    coordinator's keys that allow every topic, where it has several tokens, one of them for members whose own lists do
-    not limit these topics either. ``groups``, ``topics``, ``dead_letters``: the token's own lists, patterns."""
+    """The holder of a token.
+
+    name: empty if the token has none. rights: named as in a token file.
+    open_keys: see :meth:`coordinator.protocol.rights.Tokens.open_keys`.
+    groups, topics, dead_letters: the token's own allow lists, which are patterns.
+    """
 
     name: str
     rights: tuple[str, ...]
@@ -56,11 +57,11 @@ class TokenHolder(Message, frozen=True):
 
 
 class WhoAmI(Request[TokenHolder], frozen=True):
-    """Asks whose token the call has. An earlier coordinator refuses it by name."""
+    """Asks whose token the call has. Coordinators of earlier versions refuse this request by name."""
 
 
 class Failed(Message, frozen=True):
-    """A ShareGroupError as an answer: its class name, its fields, and its text for a client that lacks the class."""
+    """A ShareGroupError as an answer: its class name, its fields, and its text for a client without that class."""
 
     error: str
     fields: dict[str, Any]
@@ -68,9 +69,9 @@ class Failed(Message, frozen=True):
 
 
 class Endpoint(Message, frozen=True, tag=False):
-    """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600).
-    ``protocol`` 0: the file does not say it. ``configs`` and ``brokers`` (its bootstrap servers): those of the query
-    that started it; no secret is among them."""
+    """The content of the endpoint file (mode 0600) by which clients find a coordinator on demand. ``protocol``: 0 if
+    the file does not name it. ``configs``, ``brokers``: the configs, without secrets, and the bootstrap servers of the
+    query that started the coordinator."""
 
     host: Annotated[str, msgspec.Meta(pattern=r"^[\w.:-]+$")]
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
@@ -86,10 +87,10 @@ class Endpoint(Message, frozen=True, tag=False):
 
 
 class LaunchSettings(Message, frozen=True, tag=False):
-    """The settings that a coordinator on demand reads from its standard input; they are never on its command line or in
-    its environment, since ``kafka_config`` holds secrets. ``start_lock``: the descriptor of the start lock, which the
-    process closes once it serves; -1: the process that started it holds the lock. A standalone coordinator makes them
-    from its properties file, and has no endpoint file and no log file."""
+    """The settings of a coordinator process. A coordinator on demand reads them from its standard input, since
+    ``kafka_config`` holds secrets, which must not be on a command line or in the environment. A standalone coordinator
+    makes them from its properties file, and has no endpoint file and no log file. ``start_lock``: the file descriptor
+    of the start lock, which the process closes once it serves; -1 if the process that started it holds the lock."""
 
     bootstrap_servers: str
     kafka_config: dict[str, str]
@@ -105,11 +106,12 @@ class LaunchSettings(Message, frozen=True, tag=False):
 
 
 class Started(Message, frozen=True):
-    """The first line of a coordinator process: it serves, and its endpoint file is written."""
+    """The first line that a coordinator process writes to its standard output, once it serves and its endpoint file is
+    written."""
 
 
 DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are no JSON, or not of the expected form."""
+"""The exceptions that msgspec raises for bytes that are no JSON, or not of the expected form."""
 
 _QUOTED = re.compile(r" '.*'", re.DOTALL)  # how the texts of msgspec's errors show a value
 _NAME = re.compile(r"[A-Za-z]{1,64}")
@@ -134,7 +136,7 @@ _FAILED = b'{"type":"Failed"'
 
 
 def request_name(name: str) -> str:
-    """Returns the name of a request for answers and log lines. A text that can't be a name is not repeated."""
+    """The name of a request for answers and log lines; a text that can't be a name is not repeated there."""
     return name if _NAME.fullmatch(name) else "of an unknown name"
 
 
@@ -166,7 +168,7 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
 
 
 def decode_endpoint(data: bytes) -> Endpoint | None:
-    """The endpoint in an endpoint file; None: the file holds none that can be asked."""
+    """The endpoint in an endpoint file; None if the file holds none that can be read."""
     try:
         return msgspec.json.decode(data, type=Endpoint)
     except DAMAGED:
@@ -194,7 +196,8 @@ def asks_again(answer: bytes) -> bool:
 
 
 def naming_host(answer: bytes, host: str) -> bytes:
-    """The answer of a coordinator on another host, ``host`` in words: an error about that coordinator names it."""
+    """The answer of a coordinator on another host. If it is an error about that coordinator, the host is added, in
+    words."""
     if not answer.startswith(_FAILED):
         return answer
     failed = msgspec.json.decode(answer, type=Failed)
@@ -205,6 +208,6 @@ def naming_host(answer: bytes, host: str) -> bytes:
 
 
 def derived_topic_id(topic: str) -> str:
-    """The topic id, of 22 characters, that is derived from the name where the cluster has no topic ids."""
+    """A topic id, of 22 characters, derived from the name, for clusters that give no topic ids."""
     digest = hashlib.sha256(topic.encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
