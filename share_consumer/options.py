@@ -26,7 +26,8 @@ from coordinator.config.kafka_options import (
     redacted,
     to_librdkafka,
 )
-from coordinator.config.resolved import ConfigKey, CoordinatorConfig
+from coordinator.config.keys import ConfigKey
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.properties import TOKEN_FUNCTION
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.option_errors import MissingOption

@@ -45,7 +45,7 @@ def list_configs(
       sharegroup configs list --bootstrap-server localhost:9092 \\
           --group billing --all
     """
-    from coordinator.config.resolved import GROUP_KEYS
+    from coordinator.config.group_keys import GROUP_KEYS
 
     with opened(bootstrap_server, config_path, properties) as admin:
         description = described(admin, group_id)

@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coordinator.client.options import Option  # noqa: E402
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS  # noqa: E402
 from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
 from share_source.source_option_table import OPTIONS  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402

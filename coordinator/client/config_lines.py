@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from coordinator.config.resolved import GROUP_KEYS
+from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.protocol.messages import Joined
 
 LONGEST_LINE = 200

@@ -30,7 +30,8 @@ from filelock import FileLock, Timeout
 from tenacity import retry_if_exception_type, wait_none
 
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, NoAnswer, Unreachable
-from coordinator.config.resolved import COORDINATOR_KEYS, CoordinatorConfig
+from coordinator.config.group_keys import COORDINATOR_KEYS
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.config.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.config.this_host import host_facts
 from coordinator.kafka.cluster_metadata import cluster_id

@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, refuse, to_librdkafka
-from coordinator.config.keys import GONE
-from coordinator.config.resolved import (
-    COORDINATOR_KEYS,
-    GROUP_KEYS,
-    SERVER_KEYS,
-    ConfigKey,
-    CoordinatorConfig,
-    GroupConfig,
-    changed_configs,
-    hint,
-    nearest,
-)
+from coordinator.config.keys import GONE, ConfigKey, hint, nearest
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.config.spellings import bare_name, by_bare_name, kafka_key, written_key
 from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig

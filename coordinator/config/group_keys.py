@@ -14,19 +14,8 @@ from typing import NamedTuple
 
 from coordinator.config.duration import parse_duration_ms
 from coordinator.config.keys import ConfigKey
-from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.addresses import parse_endpoints
 from coordinator.protocol.topic_names import EVERYTHING, is_pattern
-
-__all__ = [
-    "COORDINATOR_KEYS",
-    "DEAD_LETTER_SOURCES",
-    "DEAD_LETTER_TOPIC",
-    "GROUP_KEYS",
-    "SERVER_KEYS",
-    "OffsetReset",
-    "offset_reset",
-]
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"

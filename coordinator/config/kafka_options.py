@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from coordinator.config.keys import nearest
-from coordinator.config.resolved import hint
+from coordinator.config.keys import hint, nearest
 from coordinator.config.secret_files import read_file
 from coordinator.config.spellings import spelt_here
 from coordinator.kafka.java_keys import (

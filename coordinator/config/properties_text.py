@@ -9,8 +9,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.config.keys import ConfigKey, show
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.config.server_keys import SERVER_KEYS
 
 _comment = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 _STANDALONE_HEAD = """\

@@ -11,37 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from coordinator.config.group_bounds import GroupBounds
-from coordinator.config.group_keys import (
-    COORDINATOR_KEYS,
-    DEAD_LETTER_SOURCES,
-    DEAD_LETTER_TOPIC,
-    GROUP_KEYS,
-    SERVER_KEYS,
-    OffsetReset,
-    offset_reset,
-)
-from coordinator.config.keys import ConfigKey, hint, nearest, parse_all
+from coordinator.config.group_keys import COORDINATOR_KEYS, DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC, GROUP_KEYS
+from coordinator.config.keys import parse_all
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import ConfigConflict
-
-__all__ = [
-    "COORDINATOR_KEYS",
-    "DEAD_LETTER_SOURCES",
-    "DEAD_LETTER_TOPIC",
-    "GROUP_KEYS",
-    "SERVER_KEYS",
-    "ConfigKey",
-    "CoordinatorConfig",
-    "GroupBounds",
-    "GroupConfig",
-    "OffsetReset",
-    "ServerConfig",
-    "changed_configs",
-    "hint",
-    "nearest",
-    "offset_reset",
-    "replaced_configs",
-]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

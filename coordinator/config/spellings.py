@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.kafka.java_keys import JAVAS, RENAMED
 from coordinator.kafka.properties import PROPERTIES
 

@@ -64,7 +64,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from coordinator.config.resolved import GroupBounds, GroupConfig
+from coordinator.config.group_bounds import GroupBounds
+from coordinator.config.resolved import GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.due_times import DueTimes, LockIndex
 from coordinator.core.left_out import LeftOutRange

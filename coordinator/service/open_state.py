@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordinator.config.resolved import CoordinatorConfig, GroupBounds
+from coordinator.config.group_bounds import GroupBounds
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.looks.history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import GroupListing

@@ -9,10 +9,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
+from coordinator.config.keys import hint
 from coordinator.config.properties_file import read_properties
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, hint
+from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.config.secret_files import read_tokens
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings

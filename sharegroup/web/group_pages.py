@@ -16,7 +16,7 @@ from typing import Any
 from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
-from coordinator.config.resolved import GROUP_KEYS
+from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, UnknownSharePartition
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription

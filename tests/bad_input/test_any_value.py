@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.kafka.properties import PROPERTIES
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError
 from coordinator.service.standalone_config import read_config

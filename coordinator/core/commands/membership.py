@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from coordinator.config.resolved import DEAD_LETTER_SOURCES, GroupConfig, changed_configs
+from coordinator.config.group_keys import DEAD_LETTER_SOURCES
+from coordinator.config.resolved import GroupConfig, changed_configs
 from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget

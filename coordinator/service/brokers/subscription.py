@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 from tenacity import retry_if_result
 
-from coordinator.config.resolved import offset_reset
+from coordinator.config.group_keys import offset_reset
 from coordinator.core.looks.view import Subscribed
 from coordinator.core.members import Member
 from coordinator.kafka.retries import retry_after

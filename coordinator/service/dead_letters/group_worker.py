@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from coordinator.config.resolved import DEAD_LETTER_SOURCES
+from coordinator.config.group_keys import DEAD_LETTER_SOURCES
 from coordinator.dead_letters.producer import OF_THE_RECORD, DeadLetterProducer, WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
 from coordinator.protocol.allowed_topics import SOURCE_KEY

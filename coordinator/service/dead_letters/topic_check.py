@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from tenacity import retry_if_result, wait_fixed
 
-from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig
+from coordinator.config.group_keys import DEAD_LETTER_TOPIC
+from coordinator.config.resolved import GroupConfig
 from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
     BrokerRefused,

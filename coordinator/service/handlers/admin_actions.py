@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig, changed_configs, replaced_configs
+from coordinator.config.group_keys import DEAD_LETTER_TOPIC
+from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets

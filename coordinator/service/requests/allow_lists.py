@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config.resolved import DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC
+from coordinator.config.group_keys import DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,

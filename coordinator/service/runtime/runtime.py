@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from coordinator.config.resolved import GroupBounds
+from coordinator.config.group_bounds import GroupBounds
 from coordinator.core import left_out
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.commands.counts import Count, counts_of

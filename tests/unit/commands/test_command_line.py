@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sharegroup
+from coordinator.config.group_keys import COORDINATOR_KEYS
 from coordinator.config.properties_file import read_properties
-from coordinator.config.resolved import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig
+from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.config.secret_files import TOKEN_VARIABLE, read_token
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,

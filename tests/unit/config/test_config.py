@@ -13,17 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.duration import parse_duration_ms
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS, OffsetReset, offset_reset
 from coordinator.config.keys import nearest
-from coordinator.config.resolved import (
-    COORDINATOR_KEYS,
-    GROUP_KEYS,
-    SERVER_KEYS,
-    CoordinatorConfig,
-    GroupConfig,
-    OffsetReset,
-    ServerConfig,
-    offset_reset,
-)
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, ServerConfig
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,

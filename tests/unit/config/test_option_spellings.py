@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 
 from coordinator.admin.admin import Admin
 from coordinator.client.options import GROUP_PREFIXES
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.config.kafka_options import PREFIX
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.kafka.java_keys import OF_THE_GROUP, RENAMED
 from coordinator.kafka.properties import PROPERTIES
 from coordinator.protocol.errors import ShareGroupError

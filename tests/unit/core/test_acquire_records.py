@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config.resolved import GROUP_KEYS, GroupConfig
+from coordinator.config.group_keys import GROUP_KEYS
+from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import AcquireForConsumer
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState

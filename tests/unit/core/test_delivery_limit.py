@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config.resolved import GROUP_KEYS
+from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.protocol.errors import ConfigOutOfBounds
 from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
 from tests.kip932.failed_deliveries import Failure, each_failure, release

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.group_bounds import GroupBounds
-from coordinator.config.resolved import GROUP_KEYS, GroupConfig
+from coordinator.config.group_keys import GROUP_KEYS
+from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.decide import decide
 from coordinator.core.log_records import PartitionInitialized, PlanAcquired

@@ -13,7 +13,8 @@ import pytest
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import AWAY_S
 from coordinator.client.session import LONGEST_HEARTBEAT_S
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
 from coordinator.core.failed_deliveries import SAMPLE
 from coordinator.core.isolation import isolation_threshold, slice_size

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coordinator.client.config_lines import effective_configs, log_changes, log_joined
-from coordinator.config.resolved import GROUP_KEYS
+from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.protocol.log_lines import TextLines, name_in_lines, ranges_of
 from coordinator.protocol.messages import Joined
 from coordinator.service import on_demand

@@ -9,8 +9,9 @@ import re
 import msgspec
 import pytest
 
-from coordinator.config.resolved import DEAD_LETTER_SOURCES, ServerConfig
-from coordinator.config.resolved import DEAD_LETTER_TOPIC as DLQ
+from coordinator.config.group_keys import DEAD_LETTER_SOURCES
+from coordinator.config.group_keys import DEAD_LETTER_TOPIC as DLQ
+from coordinator.config.resolved import ServerConfig
 from coordinator.protocol.admin_messages import (
     Altered,
     AlterOffsets,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.config.resolved import COORDINATOR_KEYS
+from coordinator.config.group_keys import COORDINATOR_KEYS
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions, MarkDeadLettersWritten
 from coordinator.core.commands import DeadLettersWritten as Written
 from coordinator.core.commands.counts import Count
