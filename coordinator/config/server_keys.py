@@ -5,6 +5,9 @@ Rule: as for :mod:`coordinator.config.group_keys`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
@@ -12,6 +15,19 @@ from coordinator.protocol.topic_names import EVERYTHING, is_pattern
 
 DEFAULT_PORT = 9394
 _MIB = 1 << 20
+
+
+def _bounds_of_groups() -> Iterator[ConfigKey]:
+    """The keys that limit what a group's own keys may be."""
+    for key, low, high, kip, why_min, why_max in (
+        ("session.timeout.ms", 1_000, 3_600_000, "KIP-932", "Kafka: 45,000.", "Kafka: 60,000."),
+        ("heartbeat.interval.ms", 100, 60_000, "KIP-932", "Kafka: 5,000.", "Kafka: 15,000."),
+        ("assignment.interval.ms", 0, 3_600_000, "KIP-1263", "", "Kafka: 15,000."),
+    ):
+        limits: dict[str, Any] = {"low": low, "high": high, "kip": kip}
+        smallest, largest = f"The smallest share.{key} of a group.", f"The largest share.{key} of a group."
+        yield ConfigKey(name=f"group.share.min.{key}", default=low, **limits, doc=smallest, why=why_min)
+        yield ConfigKey(name=f"group.share.max.{key}", default=high, **limits, doc=largest, why=why_max)
 
 
 _SERVER_ROWS = (
@@ -104,59 +120,7 @@ _SERVER_ROWS = (
         doc="How many groups can be created. Existing groups are served.",
         why="Kafka dropped its limit after 4.0.",
     ),
-    ConfigKey(
-        name="group.share.min.session.timeout.ms",
-        default=1_000,
-        low=1_000,
-        high=3_600_000,
-        kip="KIP-932",
-        doc="The smallest share.session.timeout.ms of a group.",
-        why="Kafka: 45,000.",
-    ),
-    ConfigKey(
-        name="group.share.max.session.timeout.ms",
-        default=3_600_000,
-        low=1_000,
-        high=3_600_000,
-        kip="KIP-932",
-        doc="The largest share.session.timeout.ms of a group.",
-        why="Kafka: 60,000.",
-    ),
-    ConfigKey(
-        name="group.share.min.heartbeat.interval.ms",
-        default=100,
-        low=100,
-        high=60_000,
-        kip="KIP-932",
-        doc="The smallest share.heartbeat.interval.ms of a group.",
-        why="Kafka: 5,000.",
-    ),
-    ConfigKey(
-        name="group.share.max.heartbeat.interval.ms",
-        default=60_000,
-        low=100,
-        high=60_000,
-        kip="KIP-932",
-        doc="The largest share.heartbeat.interval.ms of a group.",
-        why="Kafka: 15,000.",
-    ),
-    ConfigKey(
-        name="group.share.min.assignment.interval.ms",
-        default=0,
-        low=0,
-        high=3_600_000,
-        kip="KIP-1263",
-        doc="The smallest share.assignment.interval.ms of a group.",
-    ),
-    ConfigKey(
-        name="group.share.max.assignment.interval.ms",
-        default=3_600_000,
-        low=0,
-        high=3_600_000,
-        kip="KIP-1263",
-        doc="The largest share.assignment.interval.ms of a group.",
-        why="Kafka: 15,000.",
-    ),
+    *_bounds_of_groups(),
     ConfigKey(
         name="queued.max.requests",
         default=500,

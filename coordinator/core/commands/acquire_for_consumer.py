@@ -95,9 +95,18 @@ def _one_alone(
     found = [
         (partition.key, segment)
         for partition, of in logs
-        if (segment := PartitionFetch(group, partition, of, 1, now_ms, soft=False).one_alone()) is not None
+        if (segment := _alone_in(group, partition, of.end, now_ms)) is not None
     ]
     return min(found, key=lambda each: each[1].run.last_tried_ms or 0, default=None)
+
+
+def _alone_in(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Segment | None:
+    """The partition's least recently tried record that is delivered alone and may be acquired now."""
+    for segment in partition.runs.quarantined():
+        is_due = (segment.run.not_before_ms or 0) <= now_ms
+        if is_due and segment.first < end and room(group, partition, 0) > 0:
+            return segment._replace(last=segment.first)
+    return None
 
 
 def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bool:
@@ -175,8 +184,10 @@ class PartitionFetch:
     def take(self) -> None:
         if self._take_returned():
             self._take_fresh()
-        if not self.taken and not self.ahead and (alone := self.one_alone()) is not None:
-            self._take(alone)
+        if not self.taken and not self.ahead:
+            alone = _alone_in(self.group, self.partition, self.bounds.end, self.now_ms)
+            if alone is not None:
+                self._take(alone)
 
     def _take_returned(self) -> bool:
         """Take records that came back. Returns False if the request may take no more: the limit is reached, or a run
@@ -217,14 +228,6 @@ class PartitionFetch:
         size = min(self.bounds.end - first, self._room, self.max_records - self.records)
         if size > 0:
             self._take(Segment(first, first + size - 1, FRESH))
-
-    def one_alone(self) -> Segment | None:
-        """The partition's least recently tried record that is delivered alone and may be acquired now."""
-        for segment in self.partition.runs.quarantined():
-            first = segment.first
-            if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:
-                return segment._replace(last=first)
-        return None
 
     def _take(self, segment: Segment) -> int:
         self.taken.append(segment)

@@ -203,7 +203,8 @@ class _Completion:
         self, changes: Changes, partition: SharePartition, segments: list[Segment], staged: list[StagedRun]
     ) -> Iterator[tuple[SharePartitionKey, int, int, Callable[[int], Run]]]:
         decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
-        log_start, end = self._log_of(partition)
+        log_start, end = self._bounds.get(partition.key, (0, sys.maxsize))
+        log_start = max(partition.log_start, log_start)
         parts = [part for s in segments for low in split_at(s, log_start) for part in split_at(low, end)]
         for first, last, run, verdict in pieces(parts, staged):
             decision = decisions.get((run, verdict))
@@ -225,11 +226,6 @@ class _Completion:
             if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
                 self._released += last - first + 1
             yield partition.key, first, last, after
-
-    def _log_of(self, partition: SharePartition) -> tuple[int, int]:
-        """The begin and the end of the partition's log, as far as the group and the command know them."""
-        log_start, end = self._bounds.get(partition.key, (0, sys.maxsize))
-        return max(partition.log_start, log_start), end
 
     def _is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
         """Whether the record would be accepted although no task may have read it: tasks go on without records that are

@@ -138,19 +138,14 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
         if member is None and command.member_epoch and command.member_epoch <= group.forgotten_epoch:
             raise MemberForgotten(member_id=command.member_id, group_id=group.group_id)
         epoch = (group.forgotten_epoch if member is None else member.member_epoch) + 1
-        records.append(_checked_size(group, _joined(command, epoch, member, now_ms)))
+        joined = _joined(command, epoch, member, now_ms)
+        if (size := len(encode_record(joined))) > MOST_BYTES:  # a record of this kind can't be stored in parts
+            who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
+            raise SubscriptionTooLarge(**who, size_bytes=size, limit_bytes=MOST_BYTES)
+        records.append(joined)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     records.append(SessionRenewed(member_id=command.member_id, deadline_ms=deadline_ms))
     return Decision(tuple(records), _joined_reply(group, epoch))
-
-
-def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
-    """The record, if it fits into one stored record: this kind can't be cut. Raises SubscriptionTooLarge if not."""
-    size = len(encode_record(joined))
-    if size > MOST_BYTES:
-        who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
-        raise SubscriptionTooLarge(**who, size_bytes=size, limit_bytes=MOST_BYTES)
-    return joined
 
 
 def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool:

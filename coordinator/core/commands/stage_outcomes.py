@@ -82,7 +82,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     spoken_for = [*of_rows, *silent]
     if not command.unreadable:
         _check_mode(group, plans, spoken_for, command)
-    newest = max(spoken_for, key=_attempt_of, default=None)
+    newest = max(spoken_for, key=lambda plan: (plan.reclaims, plan.plan_id), default=None)
     reply = OutcomesStaged(
         staged=matching.staged,
         stale=matching.stale,
@@ -92,16 +92,10 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         member_id="" if newest is None else newest.member_id,
         contradicted=matching.contradicted(),
     )
-    records: tuple[Record, ...] = (
-        *matching.records(),
-        *_silent(group, silent, command),
-        *_batch_named(spoken_for, command),
-    )
-    return Decision(records, reply)
-
-
-def _attempt_of(plan: AcquiredPlan) -> tuple[int, int]:
-    return plan.reclaims, plan.plan_id
+    records: list[Record] = [*matching.records(), *_silent(group, silent, command)]
+    if command.batch_id >= 0:
+        records += [BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id) for plan in spoken_for]
+    return Decision(tuple(records), reply)
 
 
 def _named(
@@ -203,12 +197,6 @@ def _silent(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns
                 explicit_attempts=_explicit_attempts(plan) if speaks else None,
                 replaces=replaces,
             )
-
-
-def _batch_named(plans: Iterable[AcquiredPlan], command: StageRuns) -> Iterator[BatchNamed]:
-    if command.batch_id >= 0:
-        for plan in plans:
-            yield BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id)
 
 
 def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:

@@ -116,29 +116,25 @@ def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescri
     found = []
     for member in members:
         assigned = _assigned(group, member, of_queries)
-        found.append(_member(group, member, assigned[:left], len(assigned), slowed.get(member.member_id)))
+        found.append(
+            MemberDescription(
+                member_id=member.member_id,
+                member_epoch=member.member_epoch,
+                active=member.active,
+                newest_plan=group.plan_id_text(member.newest.plan_id) if member.newest is not None else "",
+                topics=member.topics,
+                topic_pattern=member.topic_pattern,
+                client_id=member.name,
+                client_host=member.client_host,
+                client_pid=member.client_pid,
+                checkpoint=member.checkpoint,
+                assigned_total=len(assigned),
+                assignment=topic_partitions(group, assigned[:left]),
+                breaker=slowed.get(member.member_id),
+            )
+        )
         left = max(0, left - len(assigned))
     return tuple(found)
-
-
-def _member(
-    group: ShareGroup, member: Member, shown: list[SharePartitionKey], assigned: int, breaker: ReleaseBreaker | None
-) -> MemberDescription:
-    return MemberDescription(
-        member_id=member.member_id,
-        member_epoch=member.member_epoch,
-        active=member.active,
-        newest_plan=group.plan_id_text(member.newest.plan_id) if member.newest is not None else "",
-        topics=member.topics,
-        topic_pattern=member.topic_pattern,
-        client_id=member.name,
-        client_host=member.client_host,
-        client_pid=member.client_pid,
-        checkpoint=member.checkpoint,
-        assigned_total=assigned,
-        assignment=topic_partitions(group, shown),
-        breaker=breaker,
-    )
 
 
 def slowed_queries(group: ShareGroup) -> dict[str, ReleaseBreaker]:
