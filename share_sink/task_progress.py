@@ -20,8 +20,8 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import RunningHere
 from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.messages import ReportProgress
 from coordinator.protocol.repeated_lines import LogOnce
-from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_spark.log import log_for_query
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_start

@@ -20,7 +20,6 @@ VALUES = tuple(
     for name in (
         "values",
         "messages",
-        "task_messages",
         "admin_messages",
         "errors",
         "format_versions",

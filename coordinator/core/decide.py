@@ -26,7 +26,7 @@ from coordinator.core.commands import (
     stage_outcomes,
 )
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol import admin_messages, messages, task_messages
+from coordinator.protocol import admin_messages, messages
 from coordinator.protocol.messages import Reply, Request
 
 _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], commands.Decision[Any]]] = {
@@ -48,7 +48,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], commands.De
     commands.AcquireForConsumer: acquire_for_consumer.acquire_records,
     messages.Acknowledge: acknowledge.acknowledge,
     messages.MarkInProgress: mark_in_progress.mark_in_progress,
-    task_messages.ReportProgress: report_progress.report_progress,
+    messages.ReportProgress: report_progress.report_progress,
     commands.Expire: membership.expire,
     commands.ExtendDeadlines: membership.extend_deadlines,
     administer.AlterStartOffsets: administer.alter_start_offsets,

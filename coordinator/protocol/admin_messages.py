@@ -12,7 +12,6 @@ from typing import Generic, TypeAlias
 import msgspec
 
 from coordinator.protocol.messages import GroupRequest, Message, PartitionDescription, Reply, Request
-from coordinator.protocol.task_messages import TaskProgress
 from coordinator.protocol.values import Count, Int64, Milliseconds, Offset, PartitionIndex
 
 Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
@@ -154,6 +153,17 @@ class ListWindows(GroupRequest[WindowsListed], frozen=True):
     runs, so the last windows may show none."""
 
     windows: tuple[Window, ...] = ()
+
+
+class TaskProgress(Message, frozen=True, tag=False):
+    """The signals of one task: Spark's id of the task, its host, the times of its first and last signal in ms by the
+    wall clock, and its newest hint."""
+
+    task: int
+    host: str
+    first_ms: int
+    last_ms: int
+    hint: str = ""
 
 
 class PlanInFlight(Message, frozen=True, tag=False):

@@ -540,6 +540,17 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
     acquired_here: bool = False
 
 
+class ReportProgress(MemberRequest[Done], frozen=True):
+    """Say that a task of the member's query works on the plan. ``task``: Spark's id of the task, which is unique in the
+    application. ``hint``: what the task says about the work, up to MOST_HINT_BYTES of UTF-8; None: the hint of the
+    signal before stays. Only people see the signal. If the plan is not the query's newest, it has no effect."""
+
+    plan_id: str
+    task: Offset
+    host: str = ""
+    hint: str | None = None
+
+
 class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
     """The end offset of each subscribed partition, for ``reportLatestOffset()`` and for the ends of an AvailableNow
     run."""
@@ -644,6 +655,7 @@ AnyRequest: TypeAlias = (
     | LeaveGroup
     | NextPlan
     | StartPlan
+    | ReportProgress
     | LatestOffsets
     | DescribeGroup
     | AcquireRecords

@@ -22,7 +22,6 @@ from coordinator.protocol.admin_messages import Action, AnyAdminRequest
 from coordinator.protocol.allowed_topics import ALL_TOPICS, DEAD_LETTER_KEY, SOURCE_KEY, AllowedTopics
 from coordinator.protocol.errors import GroupNotAllowed, InvalidToken, InvalidTopicPattern, NotAllowed
 from coordinator.protocol.messages import AnyRequest, DescribeGroup
-from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.topic_names import EVERYTHING, check_pattern, is_allowed
 from coordinator.protocol.wire import StepDown
 
@@ -51,7 +50,6 @@ RIGHT_OF: dict[str, Right] = {
         request.__name__: Right.ADMIN if issubclass(request, Action) else Right.READ
         for request in get_args(AnyAdminRequest)
     },
-    ReportProgress.__name__: Right.MEMBER,
     DescribeGroup.__name__: Right.READ,
     StepDown.__name__: Right.ADMIN,
 }

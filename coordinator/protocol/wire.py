@@ -16,7 +16,6 @@ import msgspec
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
-from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.topic_names import EVERYTHING
 
 
@@ -121,7 +120,6 @@ _requests: dict[str, type[Request[Any]]] = {
     for request in (
         *get_args(AnyRequest),
         *get_args(AnyAdminRequest),
-        ReportProgress,
         Health,
         StepDown,
         WhoAmI,

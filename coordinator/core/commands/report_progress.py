@@ -10,8 +10,7 @@ from coordinator.core.commands import Decision
 from coordinator.core.log_records import TaskSignalled
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import InvalidRequest
-from coordinator.protocol.messages import Done
-from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.messages import Done, ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 
 MOST_HOST_BYTES = 255

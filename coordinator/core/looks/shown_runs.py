@@ -25,10 +25,10 @@ from coordinator.protocol.admin_messages import (
     PlanInFlight,
     PlansListed,
     RunInFlight,
+    TaskProgress,
     WindowsListed,
 )
 from coordinator.protocol.errors import InvalidRequest
-from coordinator.protocol.task_messages import TaskProgress
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ON_A_PAGE = 1_000

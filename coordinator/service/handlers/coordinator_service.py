@@ -53,10 +53,10 @@ from coordinator.protocol.messages import (
     Plan,
     PlanReply,
     Reply,
+    ReportProgress,
     StartPlan,
 )
 from coordinator.protocol.repeated_lines import LogOnce
-from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import TopicAndPartition, client_in_words
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch

@@ -10,7 +10,7 @@ from coordinator.core.commands.report_progress import MOST_HOST_BYTES
 from coordinator.core.replays.member_replay import MOST_TASKS
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans, PlanInFlight
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, InvalidRequest, UnknownMemberId
-from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 from tests.support.group_driver import SESSION_MS, GroupDriver, durable_state
 
