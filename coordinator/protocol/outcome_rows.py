@@ -158,7 +158,7 @@ def _check(table: pa.Table) -> None:
         raise InvalidRequest(what=f"Outcomes have nulls in {', '.join(nulls)}.")
     wrong = pc.invert(pc.is_in(table["outcome"], pa.array(list(_OUTCOMES), pa.int8())))
     wrong = pc.or_(wrong, pc.greater(table["first"], table["last"]))
-    wrong = pc.or_(wrong, pc.equal(table["last"], _LARGEST))  # its end has no number
+    wrong = pc.or_(wrong, pc.equal(table["last"], _LARGEST))  # the offset after it is no 64-bit number
     for name in ("delay_ms", "first", "partition", "delivery_count"):
         wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():

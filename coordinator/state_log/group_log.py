@@ -162,17 +162,15 @@ class GroupLog:
         if value is not None and (key.sequence, key.part) == (self._parts_of, len(self._parts)):
             self._parts.append(group_content_of(value, self.group_id))
         else:
-            self._parts_of = None  # a part of a snapshot whose beginning was pruned
+            self._parts_of = None  # the beginning of this part's snapshot was pruned
 
     def _mark(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
         count = group_content_of(value or b"", self.group_id)
         self.parts, self._parts = [], self._parts if count else []
         if count:
             if self._parts_of != sequence or count != number(INT32, len(self._parts)):
-                self._unread_before, self.next_sequence = (
-                    sequence,
-                    None,
-                )  # pruned inside this snapshot: a newer one follows
+                # A part of this snapshot was pruned, so a newer snapshot follows.
+                self._unread_before, self.next_sequence = sequence, None
                 return None
             self.parts, offset = self._parts, self._parts_from
         self._parts, self._parts_of = [], None
@@ -257,8 +255,8 @@ class GroupLog:
         its own; where a list is empty, let the group append. ``records``: those that rebuild the group as it was before
         the first step. ``tail``: what the group appended since; the caller adds to it. ``owner`` is written again,
         since the owner record before the snapshot is pruned."""
-        # The mark and its parts have one number, by which the group's records go on after the mark. It is known from
-        # the first part on, whatever is appended until then.
+        # The mark and its parts have the number with which the group's records go on after the mark. That number is
+        # fixed before the first part, whatever is appended until the mark.
         following, parts = (self.next_sequence or 0) + NUMBERS_LEFT_OUT, 0
         for each in records:
             if each:

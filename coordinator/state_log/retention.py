@@ -93,7 +93,7 @@ class Retention:
             self._first.setdefault(group_id, self._owner_only.pop(group_id, offset))
 
     def lowest(self) -> int:
-        """The lowest offset that a group needs: every record below it may be deleted."""
+        """The lowest offset that any group needs: every record below it may be deleted."""
         owner_only = [offset for offset in self._owner_only.values() if offset >= self.read_to - JUST_TAKEN]
         return min([*self._needed().values(), *owner_only], default=self.read_to)
 

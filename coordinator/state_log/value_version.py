@@ -44,7 +44,7 @@ def content_of(value: bytes) -> bytes:
 
 
 def group_content_of(value: bytes, group_id: str) -> bytes:
-    """The content after the format version. Errors name the group, whose record it is.
+    """The content after the format version. ``group_id``: the group whose record it is, for errors.
 
     Raises:
         GroupStateTooNew: a newer version of sharegroup wrote the record.

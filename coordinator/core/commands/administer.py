@@ -208,7 +208,7 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
 
 
 def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> Decision[Altered]:
-    """End the member's session, as its timeout would.
+    """End the member's session, as a timeout would.
 
     Raises:
         MemberNotFound: the group does not know the member.

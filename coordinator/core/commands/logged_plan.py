@@ -122,7 +122,7 @@ def _left_out_offsets(entry: LeftOut) -> Offsets:
 def _first_uncovered(ranges: Iterable[Offsets], covering: Iterable[Offsets]) -> Offsets | None:
     """The first offsets of ``ranges`` that no range of ``covering`` has."""
     covers = sorted(covering)
-    index, reached = 0, -1  # covers[:index] end at ``reached`` at most
+    index, reached = 0, -1  # the ranges before covers[index] end at ``reached`` or below
     for first, last in sorted(ranges):
         while first <= last:
             while index < len(covers) and covers[index][0] <= first:

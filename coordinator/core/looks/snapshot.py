@@ -71,7 +71,7 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
     yield GroupCreated(incarnation=group.incarnation, topic_ids=group.topic_ids)
     if group.configs:
         yield ConfigsAltered(configs=dict(group.configs))
-    # Older ids of a name first, so that the newest one is the name's: a deleted topic's partitions need its name too.
+    # Older ids of a name come first, so that the newest one stays the name's.
     for topic_id in sorted(group.topic_names, key=lambda topic_id: topic_id not in group.old_topics):
         yield TopicRegistered(topic=group.topic_names[topic_id], topic_id=topic_id)
     for topic_id, deleted_ms in sorted(group.gone.items()):
