@@ -36,8 +36,9 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple
     """
     tokens = read_tokens(path, environ)
     for right in rights:
-        if (token := tokens.token_with(right)) is not None:
-            return token
+        for token, caller in tokens.holders:
+            if right in caller.rights:
+                return token
     named = " or ".join(right.value for right in rights)
     raise InvalidToken(source=path or TOKEN_VARIABLE, reason=f"none of its tokens has the right {named}.")
 

@@ -83,16 +83,15 @@ def query_released(
             delay = Delay(run.not_before_ms, run.delay_ms)
         return moved(run, Event.RELEASE, plan_id=None, **delay._asdict())
     given = run if keeps_tries else run._replace(releases=run.releases + 1)
-    if run.quarantined and _released_stage(run, config) in IN_BATCHES:
+    limit = config.share_delivery_count_limit
+    if (
+        run.quarantined
+        and isolation.TRANSITIONS[stage_of(run, limit), release_event(run.failures, limit)] in IN_BATCHES
+    ):
         given = given._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None)
-    if given.releases >= config.share_delivery_count_limit and not keeps_tries:
+    if given.releases >= limit and not keeps_tries:
         return archived(given, Event.LIMIT, config, disposition)
     return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
-
-
-def _released_stage(run: Run, config: GroupConfig) -> Stage:
-    limit = config.share_delivery_count_limit
-    return isolation.TRANSITIONS[stage_of(run, limit), release_event(run.failures, limit)]
 
 
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:

@@ -331,10 +331,6 @@ class ShareGroup:
         """Whether the group may have members or topics to forget."""
         return bool(self.gone) or len(self.members) - len(self.sessions) > MEMBERS_KEPT
 
-    def sweep_is_due(self, now_ms: int) -> bool:
-        """Whether the sweep for members and topics to forget is due."""
-        return self.has_forgettable and self.swept_until_ms < now_ms
-
     def may_rest(self, now_ms: int) -> bool:
         """Whether no session lives and no record is acquired or delayed, so that a coordinator on demand may leave."""
         if self.sessions:

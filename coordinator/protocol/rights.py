@@ -144,10 +144,6 @@ class Tokens:
         }
         return tuple(key for key, yes in is_open.items() if yes)
 
-    def token_with(self, right: Right) -> str | None:
-        """The first token that has the right; None if no token has it."""
-        return next((token for token, caller in self.holders if right in caller.rights), None)
-
 
 def _holders(lines: list[str], source: str) -> Iterator[tuple[str, Caller]]:
     for number, line in enumerate(lines, 1):

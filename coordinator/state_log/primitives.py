@@ -131,11 +131,6 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def compact_length(count: int) -> bytes:
-    """The length in front of the elements of a compact array."""
-    return unsigned_varint(count + 1)
-
-
 def tagged_fields(fields: Mapping[int, bytes]) -> bytes:
     """The fields by rising tag, each after its tag and size."""
     parts = [unsigned_varint(len(fields))]

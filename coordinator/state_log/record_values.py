@@ -16,10 +16,10 @@ from coordinator.state_log.primitives import (
     INT16,
     INT32,
     ByteReader,
-    compact_length,
     number,
     optional,
     tagged_fields,
+    unsigned_varint,
 )
 
 VERSION = 0
@@ -125,7 +125,7 @@ def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_coun
     if delivery_complete_count is not None:
         tagged[DELIVERY_COMPLETE_COUNT_TAG] = number(INT32, delivery_complete_count)
     return b"".join(
-        (number(INT16, VERSION), fixed, compact_length(len(encoded)), *encoded, tagged_fields(tagged)),
+        (number(INT16, VERSION), fixed, unsigned_varint(len(encoded) + 1), *encoded, tagged_fields(tagged)),
     )
 
 

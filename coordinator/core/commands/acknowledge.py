@@ -80,7 +80,9 @@ def _partition_records(
     named, lookup = NamedOffsets(), RunLookup(partition)
     backs_off = first_delay_ms(group.config, by_query=False) > 0
     for batch in batches:
-        _check_types(batch)
+        if len(batch.types) not in (1, batch.last - batch.first + 1):
+            what = f"The acknowledgement of {batch.first}-{batch.last} has {len(batch.types)} types."
+            raise InvalidRequest(what=what)
         lookup.check(batch.first, batch.last)
         for first, last, kind in _pieces(batch):
             named.add(first, last)
@@ -103,11 +105,6 @@ def _partition_records(
                 target.put(partition.key, part.first, part.last, after)
     renewed = [LocksRenewed(**msgspec.structs.asdict(changed)) for changed in renewals.records()]
     return [*renewed, *changes.records()]
-
-
-def _check_types(batch: AckBatch) -> None:
-    if len(batch.types) not in (1, batch.last - batch.first + 1):
-        raise InvalidRequest(what=f"The acknowledgement of {batch.first}-{batch.last} has {len(batch.types)} types.")
 
 
 def _pieces(batch: AckBatch) -> Iterator[Piece]:

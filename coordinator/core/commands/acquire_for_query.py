@@ -64,8 +64,10 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
     member = group.member(command.member_id, command.member_epoch)
     start = group.plan_id(command.start)
     pending = member.pending
-    if pending is not None:
-        _check_pending(group, member, pending, start)
+    if pending is not None and (
+        start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None
+    ):
+        raise group.stale(member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
     if after(member.plan_state(start), PlanEvent.ACQUIRE_NEXT) is None:
         raise group.stale(member, start, f"the last completed plan is {group.plan_id_text(member.completed) or 'none'}")
     if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
@@ -75,12 +77,6 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
     acquisition.choose(member)
     decision = acquisition.decision(member)
     return Decision((*settled, *decision.records), decision.reply)
-
-
-def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, start: int | None) -> None:
-    """Check that the plan may be returned, reclaimed or superseded, and is not itself the start. Raises StalePlan."""
-    if start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None:
-        raise group.stale(member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 
 
 def _settle(
@@ -247,7 +243,8 @@ class Acquisition:
         for partition, end in logs:
             for segment in partition.runs.quarantined():
                 backs_off = (segment.run.not_before_ms or 0) > self.now_ms
-                waits = not self._may_be_tried(segment.run) if on_trial else backs_off
+                stage = stage_of(segment.run, self.group.config.share_delivery_count_limit)
+                waits = (stage, IsolationEvent.START_TRIAL) not in isolation.TRANSITIONS if on_trial else backs_off
                 if not waits and segment.first < end and self._room(partition) > 0:
                     candidates.append((segment.run.last_tried_ms or 0, partition.key, segment))
                     break
@@ -263,10 +260,6 @@ class Acquisition:
         if not self.group.config.errors_deadletterqueue_topic_name or run.failed_alone_ms is None:
             return False
         return self.now_ms - run.failed_alone_ms >= self.group.config.share_poison_solo_timeout_ms
-
-    def _may_be_tried(self, run: Run) -> bool:
-        stage = stage_of(run, self.group.config.share_delivery_count_limit)
-        return (stage, IsolationEvent.START_TRIAL) in isolation.TRANSITIONS
 
     # --- the outcome
 

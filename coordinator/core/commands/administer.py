@@ -260,7 +260,8 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
     count = held = runs = 0
     lost: list[tuple[SharePartitionKey, Segment]] = []
     decided = MemoizedTransition(partial(_by_hand, group, command))
-    for segment in _in_log_and_below(partition, command.first, command.last):
+    runs_of_command = partition.runs.between(command.first, command.last)
+    for segment in (part for run in runs_of_command for part in split_at(run, partition.log_start)):
         first, last, run = segment
         if (after := decided(run)) is None:
             continue
@@ -297,10 +298,6 @@ def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int
 def _counted(note: str, count: int) -> tuple[str, ...]:
     """The note about ``count`` records; empty if the count is 0."""
     return (note.format(count=f"{count:,}"),) if count else ()
-
-
-def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[Segment]:
-    return [part for run in partition.runs.between(first, last) for part in split_at(run, partition.log_start)]
 
 
 def _rest(runs: int) -> tuple[str, ...]:

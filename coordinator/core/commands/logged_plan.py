@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from coordinator.core.commands import StartOrReclaimPlan
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import InvalidRequest, PlanDiffersFromLog
-from coordinator.protocol.messages import LeftOut, PartitionPlan, PlanReply
+from coordinator.protocol.messages import PartitionPlan, PlanReply
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 Offsets = tuple[int, int]
@@ -90,7 +90,12 @@ def check_missing(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanRep
     answered = {_key(part): part.ranges for part in reply.plan.partitions}
     for part in command.logged:
         key = _key(part)
-        explained = (_left_out_offsets(entry) for entry in named if (entry.topic_id, entry.partition) == key)
+        # An entry that sums up scattered offsets may mean any of them; one whose end is unknown, all from its first on.
+        explained = (
+            (entry.first, _NO_END if entry.reason == "end_unknown" else entry.last)
+            for entry in named
+            if (entry.topic_id, entry.partition) == key
+        )
         if missing := _first_uncovered(_offsets(part.ranges), [*_offsets(answered.get(key, ())), *explained]):
             raise _differs(
                 group,
@@ -112,11 +117,6 @@ def _key(part: PartitionPlan) -> SharePartitionKey:
 
 def _offsets(ranges: Iterable[AcquiredRange]) -> list[Offsets]:
     return [(first, last) for first, last, _ in ranges]
-
-
-def _left_out_offsets(entry: LeftOut) -> Offsets:
-    """All offsets that the entry may mean. An entry that sums up scattered offsets means some of these."""
-    return entry.first, _NO_END if entry.reason == "end_unknown" else entry.last
 
 
 def _first_uncovered(ranges: Iterable[Offsets], covering: Iterable[Offsets]) -> Offsets | None:

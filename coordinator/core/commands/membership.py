@@ -245,7 +245,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     records.extend(changes.records())
     if due:
         records.append(DeadlinesPassed(now_ms=now_ms, plan_ids=None))
-    if group.sweep_is_due(now_ms):
+    if group.has_forgettable and group.swept_until_ms < now_ms:
         records.extend(forget(group, now_ms))
     return Decision(tuple(records), Done())
 
