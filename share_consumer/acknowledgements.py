@@ -65,7 +65,7 @@ class Acknowledgements:
         return future
 
     def send_soon(self, take: Callable[[], Sending]) -> None:
-        """Send what ``take`` returns after LINGER_S, unless it went with another request before."""
+        """Send what ``take`` returns after LINGER_S seconds, unless another request has sent it by then."""
         if not self.lingers:
             self.lingers = True
             self._worker.submit(lambda: self._send_rest(take))
@@ -79,7 +79,7 @@ class Acknowledgements:
             answer.set_result(acknowledged(self._membership, sending))
 
     def call(self, function: Callable[[], object]) -> Future[object]:
-        """Call the function after all that is on its way."""
+        """Call the function once everything that was submitted before it is done."""
         return self._worker.submit(function)
 
     def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
@@ -87,7 +87,6 @@ class Acknowledgements:
         self._sent.append((sending, answer))
 
     def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
-        """Begin to send signals, after all that is on its way."""
         self._signals.append(self._worker.submit(lambda: _refused_signals(self._membership, partitions)))
 
     def refused_signals(self) -> list[RefusedSignals]:
@@ -98,7 +97,6 @@ class Acknowledgements:
         return refused
 
     def settled(self) -> list[tuple[Sending, Errors]]:
-        """Returns the answers that have come since the last call, in order; their callback is still to be called."""
         while self._sent and self._sent[0][1].done():
             sending, future = self._sent.popleft()
             self._answered.append((sending, future.result()))
@@ -121,7 +119,7 @@ class Acknowledgements:
             raise raised
 
     def close(self, then: Callable[[], None]) -> Future[None]:
-        """Call ``then`` after all that is on its way, and end."""
+        """Call ``then`` once everything that was submitted before it is done, then end the thread."""
         self._hurries.set()
         future = self._worker.submit(then)
         self._worker.close()
@@ -146,8 +144,8 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
 
 
 def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress, ...]) -> list[RefusedSignals]:
-    """Send the signals and wait. The coordinator refuses a partition's signals together, so each range of a refused
-    partition is then sent alone."""
+    """Send the signals and wait. The coordinator refuses all signals of a partition together, so each range of a
+    refused partition is sent again, alone."""
     try:
         if not (errors := _errors_of_signals(membership, partitions)):
             return []

@@ -18,18 +18,17 @@ from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs
 from share_consumer.renewal import Renewal
 
 LEFT_OF_THE_LOCK = 0.9
-"""A record's lock is renewed before a poll returns it if less than this part of the lock is left."""
+"""A record's lock is renewed before a poll returns the record if less than this share of the lock's time is left."""
 
 
 class Acquired:
-    """The unreturned records of one acquisition, or of a part of it. ``partitions``: what was acquired; ``until_s``:
-    when the locks end unless they are renewed, in monotonic seconds; ``joins``: the session in which they were last
-    known to be the member's."""
+    """The unreturned records of one acquisition, or of a part of it, acquired between ``began_s`` and ``answered_s``.
+    ``until_s``: when the locks end unless they are renewed; all times are monotonic seconds. ``joins``: the session in
+    which the locks were last known to be the member's."""
 
     def __init__(
         self, partitions: tuple[PartitionPlan, ...], began_s: float, answered_s: float, lock_s: float, joins: Joins
     ) -> None:
-        """``began_s``, ``answered_s``: when the acquisition was sent, and when its answer came."""
         self.answered_s, self.lock_s, self.joins = answered_s, lock_s, joins
         self.until_s = began_s + lock_s
         self.runs: deque[RecordRun] = deque()
@@ -39,7 +38,6 @@ class Acquired:
         self._lost: list[PartitionAcks] = []
 
     def read(self, runs: Iterable[RecordRun], unread: list[Unread]) -> None:
-        """Add what was read of the acquisition: its records, and its offsets without a record."""
         self.runs.extend(runs)
         self.unread = unread
 
@@ -51,14 +49,13 @@ class Acquired:
         return [] if self._lost else unread
 
     def split(self, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> Acquired:
-        """Move what is not read yet into another acquisition with the same locks. Returns it."""
+        """Move the unread partitions into a new acquisition with the same locks, and return it."""
         rest = Acquired(left, self.until_s - self.lock_s, self.answered_s, self.lock_s, self.joins)
         rest._lost = list(self._lost)
         self.partitions = read
         return rest
 
     def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-        """Returns one outcome for all of it."""
         return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
@@ -75,8 +72,8 @@ class Acquired:
         self.drop(self._lost)
 
     def drop(self, gone: Iterable[PartitionAcks]) -> None:
-        """Drop the records of these ranges. A run can be shortened at its front only: where a range covers records of a
-        run but not its first one, the whole run is dropped."""
+        """Drop the records of these ranges. A run can be shortened at its front only. So a run is dropped as a whole
+        where a range covers some of its records, but not the first one."""
         for acks in gone:
             for lost in acks.batches:
                 for run in self.runs:
@@ -101,12 +98,10 @@ class Ahead:
 
     @property
     def records(self) -> int:
-        """How many records wait for a poll."""
         with self._changing:
             return sum(len(run) for each in self._waiting for run in each.runs)
 
     def begin(self, acquired: Acquired) -> None:
-        """Add an acquisition whose records are being read; its locks are renewed from now on."""
         with self._changing:
             self._reading = acquired
 
@@ -116,8 +111,8 @@ class Ahead:
         return self._rest is not None
 
     def split(self, acquired: Acquired, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> None:
-        """Record that only a part was read: the rest is read next and its locks are renewed, unless all of it was given
-        back meanwhile."""
+        """Record that only a part was read. The rest is read next, and its locks are renewed, unless the whole
+        acquisition was released meanwhile."""
         with self._changing:
             if self._reading is acquired:
                 self._rest = acquired.split(read, left)
@@ -161,7 +156,6 @@ class Ahead:
             return list(_parts((run for each in self._waiting for run in each.runs), most))
 
     def remove(self, parts: Iterable[RecordRun]) -> None:
-        """Remove these parts of runs, which a poll returns. A second call changes nothing."""
         with self._changing:
             for part in parts:
                 if part.source is not None:
@@ -175,30 +169,25 @@ class Ahead:
                 self._waiting.popleft()
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """A renewal of all of them."""
         with self._changing:
             return tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RENEW))
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Apply the answer to a renewal, as :meth:`Acquired.renewed`."""
         with self._changing:
             for each in self._all():
                 each.renewed(renewal, lost)
 
     def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
-        """Drop an acquisition that could not be read. Returns the acknowledgements that release it."""
         with self._changing:
             self._reading = None
             return acquired.acks(AcknowledgeType.RELEASE)
 
     def clear_waiting(self) -> tuple[PartitionAcks, ...]:
-        """Drop the acquisitions that wait for a poll. Returns the acknowledgements that release them."""
         with self._changing:
             waiting, self._waiting = self._waiting, deque()
             return tuple(acks for each in waiting for acks in each.acks(AcknowledgeType.RELEASE))
 
     def clear(self) -> tuple[PartitionAcks, ...]:
-        """Drop all acquisitions. Returns the acknowledgements that release them."""
         with self._changing:
             released = tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RELEASE))
             self._reading = self._rest = None

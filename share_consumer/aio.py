@@ -1,7 +1,7 @@
 """The AsyncShareConsumer: a ShareConsumer for asyncio, with the same names. Its methods do not block the event loop.
 
-Rule: a poll that is cancelled, and a loop that is left, lose no record: the next poll returns what the program did not
-get, and nothing of it is accepted before.
+Rule: a cancelled poll, or a loop that ends early, loses no record. The next poll returns what the program did not get,
+and no commit accepts such a record before.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Answer = TypeVar("Answer")
 
 
 class AsyncShareConsumer:
-    """A ShareConsumer whose methods are coroutines, for one task at a time; ``async for message in consumer`` polls and
-    returns the records one by one. A call waits for the call before it; :meth:`close` ends a poll that waits. In a
-    process forked from the one that made it every method raises UsedAfterFork: the thread that answers is not there."""
+    """A ShareConsumer whose methods are coroutines, for one task at a time. Each method does what ShareConsumer's
+    method of that name does. ``async for message in consumer`` polls and returns the records one by one. A call waits
+    for the call before it; :meth:`close` ends a poll that waits. In a process forked from the one that made the
+    consumer, every method raises UsedAfterFork: the fork has no thread that answers."""
 
     def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
-        """Takes the configuration of a ShareConsumer, and raises as it does."""
         self._consumer = ShareConsumer(config, **more)
         self._worker = Worker("share-asyncio")
         self._cancelled: Future[Messages] | None = None
@@ -62,8 +62,8 @@ class AsyncShareConsumer:
         return message
 
     async def poll(self, timeout: float = -1) -> Messages:
-        """The same as :meth:`ShareConsumer.poll`. After a loop that was left, returns the records that it did not hand
-        out."""
+        """The same as :meth:`ShareConsumer.poll`. After an ``async for`` loop that ended early, it returns the records
+        that the loop did not hand out."""
         self._check_open()
         if self._unread:
             messages = Messages._from_list(list(self._unread))
@@ -74,7 +74,7 @@ class AsyncShareConsumer:
         return messages
 
     async def _held_back(self, timeout: float) -> Messages:
-        """The records of a poll, which no commit accepts until each is handed out."""
+        """Poll. No commit accepts these records until each of them is handed out."""
         if self._cancelled is not None and (messages := await self._late_answer(self._cancelled)):
             return messages
         try:
@@ -84,7 +84,6 @@ class AsyncShareConsumer:
             raise
 
     def _poll(self, timeout: float) -> Messages:
-        """Poll in the worker: a commit that follows must not accept what the program did not get."""
         messages = self._consumer.poll(timeout)
         self._consumer.hold_back()
         return messages
@@ -105,7 +104,7 @@ class AsyncShareConsumer:
         return messages
 
     async def _late_answer(self, polling: Future[Messages]) -> Messages:
-        """The answer to a poll that was cancelled; empty if the cancellation came before its records."""
+        """Returns the answer to a cancelled poll; empty if the cancellation reached it before any records did."""
         try:
             messages = await self._answer(polling)
         except asyncio.CancelledError:
@@ -119,21 +118,18 @@ class AsyncShareConsumer:
         return messages
 
     def _forget_wakeup(self) -> None:
-        """Clear the wakeup of a cancellation, and none of the program's."""
+        """Clear the wakeup that a cancellation caused, but not one that the program asked for."""
         self._consumer.forget_wakeup()
         if self._woken:
             self._consumer.wakeup()
 
     async def subscribe(self, topics: list[str]) -> None:
-        """The same as :meth:`ShareConsumer.subscribe`."""
         await self._call(lambda: self._consumer.subscribe(topics))
 
     async def unsubscribe(self) -> None:
-        """The same as :meth:`ShareConsumer.unsubscribe`."""
         await self._call(self._consumer.unsubscribe)
 
     async def subscription(self) -> list[str]:
-        """The same as :meth:`ShareConsumer.subscription`."""
         return await self._call(self._consumer.subscription)
 
     async def acknowledge(
@@ -144,11 +140,9 @@ class AsyncShareConsumer:
         reason: str | None = None,
         delay_ms: int | None = None,
     ) -> None:
-        """The same as :meth:`ShareConsumer.acknowledge`."""
         await self._call(lambda: self._consumer.acknowledge(message, ack_type, reason=reason, delay_ms=delay_ms))
 
     async def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
-        """The same as :meth:`ShareConsumer.mark_in_progress`."""
         await self._call(lambda: self._consumer.mark_in_progress(message, hint))
 
     async def acknowledge_offset(
@@ -161,20 +155,17 @@ class AsyncShareConsumer:
         reason: str | None = None,
         delay_ms: int | None = None,
     ) -> None:
-        """The same as :meth:`ShareConsumer.acknowledge_offset`."""
         at = topic, partition, offset
         await self._call(lambda: self._consumer.acknowledge_offset(*at, ack_type, reason=reason, delay_ms=delay_ms))
 
     async def commit_sync(self, timeout: float = 60) -> Committed:
-        """The same as :meth:`ShareConsumer.commit_sync`."""
         return await self._call(lambda: self._consumer.commit_sync(timeout))
 
     async def commit_async(self) -> None:
-        """The same as :meth:`ShareConsumer.commit_async`."""
         await self._call(self._consumer.commit_async)
 
     async def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """As ShareConsumer.set_acknowledgement_commit_callback; the callback is called in the event loop."""
+        """The callback is called in the event loop."""
         self._check_open()
         loop = asyncio.get_running_loop()
 
@@ -186,21 +177,18 @@ class AsyncShareConsumer:
         await self._call(lambda: self._consumer.set_acknowledgement_commit_callback(chosen))
 
     async def acquisition_lock_timeout_ms(self) -> int | None:
-        """The same as :meth:`ShareConsumer.acquisition_lock_timeout_ms`."""
         return await self._call(self._consumer.acquisition_lock_timeout_ms)
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """The same as :meth:`ShareConsumer.set_sasl_credentials`."""
         self._consumer.set_sasl_credentials(username, password)
 
     def wakeup(self) -> None:
-        """The same as :meth:`ShareConsumer.wakeup`."""
         self._consumer.check_process()
         self._woken = True
         self._consumer.wakeup()
 
     async def close(self) -> None:
-        """The same as :meth:`ShareConsumer.close`. A poll that waits ends with WakeupException."""
+        """A poll that waits ends with WakeupException."""
         self._consumer.check_process()
         if self._closing is None:
             self._unread.clear()

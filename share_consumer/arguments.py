@@ -10,11 +10,7 @@ ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or confi
 
 
 def check_type(number: int, argument: object, kind: type, name: str) -> None:
-    """Check the type of the n-th positional argument.
-
-    Raises:
-        TypeError: it is of another kind.
-    """
+    """Raises TypeError if the n-th positional argument is of another type."""
     if not isinstance(argument, kind):
         given = None if argument is None else type(argument).__name__
         raise TypeError(f"argument {number} must be {name}, not {given}")
@@ -36,11 +32,8 @@ def c_int(argument: object, bits: int = 32) -> int:
 
 
 def check_hint(hint: object) -> None:
-    """Check the second argument: None, or a program's hint about a record in progress.
-
-    Raises:
-        TypeError, ValueError: it is no text, or too long.
-    """
+    """Raises TypeError or ValueError if the hint, the second argument, is neither None nor a text of up to
+    MOST_HINT_BYTES."""
     if hint is None:
         return
     check_type(2, hint, str, "str")
@@ -49,11 +42,12 @@ def check_hint(hint: object) -> None:
 
 
 def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[str, int | None]:
-    """Check what a program may say beside an outcome. Returns the reason, as far as a dead letter has it, and the
-    delay.
+    """Check the reason and the delay that a program may give with an outcome. Returns the reason, cut to the length
+    that a dead letter keeps, and the delay.
 
     Raises:
-        TypeError, ValueError: one of them has another type, is beside another outcome, or is out of its bounds.
+        TypeError, ValueError: the reason or the delay has another type, is out of bounds, or does not go with this
+            outcome.
     """
     if reason is not None and not isinstance(reason, str):
         raise TypeError(f"reason must be str, not {type(reason).__name__}")
@@ -68,11 +62,7 @@ def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[
 
 
 def timeout_seconds(timeout: object) -> float:
-    """The timeout in seconds.
-
-    Raises:
-        TypeError: it is no number.
-    """
+    """Returns the timeout in seconds. Raises TypeError if the timeout is no number."""
     if isinstance(timeout, str | bytes):
         raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return float(timeout)  # type: ignore[arg-type]  # it raises TypeError

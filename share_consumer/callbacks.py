@@ -1,9 +1,9 @@
 """The program's error_cb, stats_cb, throttle_cb and logger.
 
-librdkafka calls them when a client is polled. The clients that read are polled by another thread, and only while there
-are records. Rule: the program's functions are called in its own thread, by the methods that wait or send, also while
-nothing is read and in an outage. So what the clients that read report waits in a queue, and one more client, which
-reads nothing, is polled beside it.
+librdkafka calls a callback when the client is polled. Another thread polls the clients that read, and only while there
+are records. Rule: the program's functions are called in its own thread, also while nothing is read and during an
+outage. So the reports of the clients that read wait in a queue, and one more client, which reads nothing, is polled for
+its own reports.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from coordinator.kafka.librdkafka import new_client
 from share_source.executor.consumers import client_config
 
 MOST_WAITING = 10_000
-"""Of more reports that wait for the program's thread the oldest are dropped."""
+"""Up to this many reports wait for the program's thread; then the oldest ones are dropped."""
 
 
 class Callbacks:
-    """The callbacks of one consumer, by their key. ``serve`` and ``close`` are for the program's thread."""
+    """The callbacks of one consumer, by their key. Call ``serve`` and ``close`` in the program's thread only; the first
+    ``serve`` connects."""
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
-        """The first ``serve`` connects."""
         self._functions = functions
         self._reports: deque[Callable[[], object]] = deque(maxlen=MOST_WAITING)
         self._client: Consumer | None = None
@@ -43,8 +43,8 @@ class Callbacks:
         return bool(self._functions)
 
     def serve(self, config: Mapping[str, Any]) -> None:
-        """Call the functions for what was reported since the last call. ``config``: of the clients that read. Raises
-        what a function raises; the next call goes on."""
+        """Call the functions for everything reported since the last call. ``config``: that of the clients that read.
+        Raises what a function raises; the next call continues with the next report."""
         while self._reports:
             self._reports.popleft()()
         if self._client is None and self._functions:
@@ -54,12 +54,11 @@ class Callbacks:
             pass  # an error of which error_cb was told
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials for new connections."""
         if self._client is not None:
             self._client.set_sasl_credentials(username, password)
 
     def close(self) -> None:
-        """Call the functions for the rest, and end. Raises what a function raises."""
+        """Call the functions for the remaining reports, and close the client. Raises what a function raises."""
         if self._client is not None:
             client, self._client = self._client, None
             self._functions = {}
@@ -71,7 +70,7 @@ def _log(logger: Any, *arguments: object) -> None:
 
 
 class _Recorder:
-    """A function or a logger for a client that reads: it notes the call for the program's thread."""
+    """Stands in for a function or a logger in a client that reads, and queues each call for the program's thread."""
 
     def __init__(self, reports: deque[Callable[[], object]], function: Callable[..., object]) -> None:
         self._reports, self._function = reports, function

@@ -47,14 +47,15 @@ from share_consumer.waiting import Waiting
 from share_source.executor.range_cursor import Key
 
 OUTAGE_PATIENCE_S = 5.0
-"""close() sends nothing again after this many seconds: records whose outcomes have no answer by then may come again."""
+"""close() retries no request after this many seconds. Records whose outcomes got no reply by then may be delivered
+again."""
 
 logger = logging.getLogger(__name__)
 
 
 def _serve(callbacks: Callbacks, options: ConsumerOptions) -> None:
-    """Call the program's error_cb, stats_cb, throttle_cb and logger for what has happened. It refers to no consumer,
-    so that a dropped one is collected at once."""
+    """Call the program's error_cb, stats_cb, throttle_cb and logger. This function holds no reference to the consumer,
+    so that Python collects a dropped consumer at once."""
     if callbacks:
         callbacks.serve(options.client_config)
 
@@ -132,8 +133,8 @@ class ShareConsumer:
             self._change_subscription(names)
 
     def unsubscribe(self) -> None:
-        """Subscribe to nothing, and leave the group. Records that are in flight can still be acknowledged: while there
-        are any, the consumer stays a member without partitions. Those that no poll has returned are released."""
+        """Subscribe to nothing, and leave the group. The consumer stays a member, without partitions, until the records
+        in flight are acknowledged. Records that no poll has returned are released."""
         with self._inside.enter():
             self._change_subscription(())
 
@@ -145,7 +146,6 @@ class ShareConsumer:
             self._supply.subscribe(topics)
 
     def subscription(self) -> list[str]:
-        """The topics that the consumer is subscribed to, by name."""
         with self._inside.enter():
             return list(self._topics)
 
@@ -214,7 +214,7 @@ class ShareConsumer:
         self._settle()
 
     def _take(self) -> None:
-        """Take the records out of the supply. An interrupted call can be made again."""
+        """Move the looked-up records from the supply to the hand-over. An interrupted call can be repeated."""
         self._supply.returned(self._taking)
         with self._changing:
             self._in_flight.add(self._taking)
@@ -222,7 +222,7 @@ class ShareConsumer:
         self._taking = []
 
     def _go_on(self) -> None:
-        """Ask for the next records, if that is due, and send what is to be sent: a poll returns records."""
+        """A poll is about to return records: ask for the next ones if that is due, and send the outcomes."""
         riding: Future[dict[Key, str]] = Future()
         sending = self._supply.ask_ahead(self._topics, self._outgoing, riding.set_result)
         if sending is None:
@@ -231,7 +231,7 @@ class ShareConsumer:
             self._ride(sending, riding)
 
     def _send_on(self) -> None:
-        """Send outcomes that go with no request now. They wait for the next one if it comes at once."""
+        """Send outcomes that no request carries. They wait up to LINGER_S if the next request is expected at once."""
         with self._changing:
             has_outcomes = self._in_flight.has_outcomes
         if has_outcomes and self._supply.asks_ahead:
@@ -248,7 +248,7 @@ class ShareConsumer:
         self._acknowledgements.ride(sending, riding)
 
     def _ask(self, deadline_s: float | None) -> Future[FetchAnswer]:
-        """Returns the request for records under way, or a new one, which takes outcomes along."""
+        """Returns the reply to the request under way, or sends a new request, which carries the outcomes."""
         if (answer := self._supply.on_its_way()) is not None:
             self._send_on()
             return answer
@@ -261,7 +261,7 @@ class ShareConsumer:
         return answer
 
     def _take_in(self) -> None:
-        """Apply an answer: polls may return its records now."""
+        """Apply a reply: from now on polls may return its records."""
         fetched, unread = self._supply.take_in()
         with self._changing:
             self._in_flight.add_unread(unread)
@@ -306,7 +306,7 @@ class ShareConsumer:
         reason: str | None = None,
         delay_ms: int | None = None,
     ) -> None:
-        """As :meth:`acknowledge`, for the record at this offset."""
+        """The same as :meth:`acknowledge`, for the record at this offset."""
         with self._inside.enter():
             check_type(1, topic, str, "str")
             self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type, reason, delay_ms)
@@ -365,7 +365,7 @@ class ShareConsumer:
             self._acknowledgements.signal(signals)
 
     def _check_signals(self) -> None:
-        """Raise why the coordinator refused signals, for records that are still in flight."""
+        """Raise the coordinator's refusal of signals, for records that are still in flight."""
         if self._explicit is None:
             return
         refused = self._acknowledgements.refused_signals()
@@ -394,7 +394,7 @@ class ShareConsumer:
             return result
 
     def commit_async(self) -> None:
-        """Send the outcomes; a later method calls the callback with the answer."""
+        """Send the outcomes. A later call of any method calls the callback with the reply."""
         with self._inside.enter():
             self._send_signals()
             if sending := self._outcomes():
@@ -404,8 +404,8 @@ class ShareConsumer:
             self._serve()
 
     def _accept_returned(self) -> None:
-        """Accept what the program has, in implicit mode. In explicit mode what can't be read gets its automatic
-        outcome."""
+        """In implicit mode, accept the records that the program has. In explicit mode, give unreadable records their
+        automatic outcome."""
         if self._explicit is not None:
             with self._changing:
                 self._explicit.decide_unreadable()
@@ -422,7 +422,7 @@ class ShareConsumer:
             return self._in_flight.take()
 
     def _renewed_came(self, deadline_s: float | None) -> bool:
-        """Whether this poll is for records that the program renewed: new records come when these are done."""
+        """Returns whether this poll returns records that the program renewed: new records come only after those."""
         if self._explicit is None:
             return False
         with self._changing:
@@ -468,21 +468,20 @@ class ShareConsumer:
             return self._lock_timeout_ms
 
     def _held(self) -> tuple[PartitionAcks, ...]:
-        """Returns the renewals that are due, in the renewer's thread."""
+        """Returns the renewals that are due. Called in the renewer's thread."""
         with self._changing:
             delivered = self._in_flight.renewals() if self._options.renews_in_background else ()
         is_due = self._waiting.polls_within(self._options.max_poll_interval_ms / 1000)
         return (*delivered, *(self._supply.ahead.renewals() if is_due else ()))
 
     def _renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Apply the answer to renewals, in the renewer's thread."""
+        """Apply the reply to renewals. Called in the renewer's thread."""
         with self._changing:
             for acks in lost:
                 self._in_flight.forget_lock(acks)
         self._supply.ahead.renewed(renewal, lost)
 
     def _renewed_now(self) -> Future[object]:
-        """Renew the locks of records that waited long, before a poll returns them."""
         renewed = self._acknowledgements.call(self._renewer.try_to_renew)
         renewed.add_done_callback(self._waiting.tell)
         return renewed
@@ -490,21 +489,21 @@ class ShareConsumer:
     # --- the rest
 
     def check_process(self) -> None:
-        """Check that this is the process that made the consumer; a fork of it raises UsedAfterFork."""
+        """Raises UsedAfterFork in a fork of the process that made the consumer."""
         self._inside.check_process()
 
     def hold_back(self) -> None:
-        """Accept none of the last poll's records until each is handed out: the program does not have them yet."""
+        """Accept none of the last poll's records until :meth:`hand_out` counts them: the program does not have them
+        yet."""
         self._hand_over.returned = []
 
     def hand_out(self, count: int = 1) -> None:
-        """The program got the next ``count`` records, in the order of their polls."""
+        """Count the next ``count`` records, in the order of the polls, as handed to the program."""
         if self._implicit is not None:
             with self._changing:
                 self._implicit.hand_out(count)
 
     def forget_wakeup(self) -> None:
-        """Clear a wakeup that no poll has noticed."""
         self._waiting.forget_wakeup()
 
     def wakeup(self) -> None:
@@ -523,8 +522,8 @@ class ShareConsumer:
         self._callbacks.set_sasl_credentials(username, password)
 
     def close(self) -> None:
-        """Send the outcomes, leave the group and release the other records. Waits for the answer up to
-        socket.timeout.ms; where coordinator or brokers are known to be away, for OUTAGE_PATIENCE_S."""
+        """Send the outcomes, leave the group and release the other records. Waits for the reply up to
+        socket.timeout.ms, or for OUTAGE_PATIENCE_S if the coordinator or the brokers are known to be unreachable."""
         self.check_process()
         if self._inside.closed:
             return
@@ -555,6 +554,5 @@ class ShareConsumer:
             self._callbacks.close()
 
     def _leave(self) -> None:
-        """Give back what no poll has returned, and leave the group."""
         self._supply.leave()
         self._membership.close()

@@ -1,7 +1,7 @@
 """How a ShareConsumer without a subscription leaves the group.
 
-Rule: no outcome is overtaken. What is to be sent anyway leaves before, since a member that has left can't send it; and
-a consumer whose program holds records stays, since leaving releases them.
+Rule: leaving overtakes no outcome. Pending outcomes are sent first, since a member that has left can't send them. A
+consumer whose program holds records stays a member, since leaving would release these records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from share_consumer.membership import Membership
 
 
 class Departure:
-    """The leaving of one consumer. It refers to parts of it alone: a thread that leaves keeps no consumer alive."""
+    """The leaving of one consumer. It holds no reference to the consumer itself: a thread that leaves keeps no consumer
+    alive. ``changing`` guards ``in_flight``."""
 
     def __init__(
         self,
@@ -24,7 +25,6 @@ class Departure:
         in_flight: InFlight | ImplicitInFlight,
         changing: threading.Lock,
     ) -> None:
-        """Leaves nothing yet. ``changing`` guards ``in_flight``."""
         self._membership, self._acknowledgements = membership, acknowledgements
         self._in_flight, self._changing = in_flight, changing
 
@@ -32,8 +32,8 @@ class Departure:
         return f"<Departure of {self._membership!r}>"
 
     def holds_records(self) -> bool:
-        """Send what needs no commit of the program. Returns whether the program holds records. Runs in its own
-        thread."""
+        """Send the outcomes that need no commit of the program. Returns whether the program holds records. Called in a
+        thread of its own."""
         with self._changing:
             is_due = isinstance(self._in_flight, ImplicitInFlight) or self._acknowledgements.lingers
             sending = self._in_flight.take() if is_due else self._in_flight.take_unread()
@@ -43,6 +43,6 @@ class Departure:
         return holds
 
     def leave(self) -> None:
-        """Leave the group, if the consumer has joined it, after all outcomes that are on their way."""
+        """Leave the group after all pending outcomes, if the consumer has joined it."""
         self._acknowledgements.call(lambda: None).result()
         self._membership.leave()

@@ -19,7 +19,7 @@ Deserializer = Callable[..., Any]
 
 
 class Raw(NamedTuple):
-    """A message, and its key and value as the broker has them."""
+    """A message with its key and value as the broker sent them."""
 
     message: Message
     key: Any
@@ -27,8 +27,8 @@ class Raw(NamedTuple):
 
 
 def deserialize(raws: Iterable[Raw], key: Deserializer | None, value: Deserializer | None) -> None:
-    """Deserialize keys and values in place; the key first, since its deserializer may prepare the value's. A call that
-    was interrupted can be made again."""
+    """Deserialize keys and values in place. The key comes first, since its deserializer may prepare the value's. An
+    interrupted call can be repeated."""
     if key is None and value is None:
         return
     for raw in raws:

@@ -1,4 +1,4 @@
-"""The end of a ShareConsumer that the program dropped without close()."""
+"""The clean-up after a ShareConsumer that the program dropped without close()."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def dropped(
     acknowledgements: Acknowledgements,
     membership: Membership,
 ) -> None:
-    """End the threads and the membership of a consumer that the program dropped without close(). Its records are
-    released; those that no poll has returned count no try. A fork has none of them."""
+    """End the threads and the membership of a dropped consumer. Its records are released; for those that no poll has
+    returned, the delivery does not count as a try. In a fork, which has no such threads, nothing happens."""
     if os.getpid() != pid:
         return
     renewer.close()

@@ -38,7 +38,7 @@ class RecordHasOutcome(ShareGroupError, IllegalStateException):
 
 
 def kafka_exception(error: ShareGroupError) -> KafkaException:
-    """The error as confluent's: a KafkaException whose KafkaError has Kafka's code and the named error's text."""
+    """Returns a KafkaException whose KafkaError has Kafka's code and the text of the named error."""
     code = getattr(KafkaError, error.kafka_error, KafkaError.UNKNOWN)
     text = f"{type(error).__name__}: {error}"
     raised = KafkaException(KafkaError(code, text, retriable=error.retriable))
@@ -54,12 +54,13 @@ def invalid_config(error: ShareGroupError) -> KafkaException:
 
 
 def of_code(name: str) -> KafkaException:
-    """The exception of one of Kafka's error codes, by its name, with the text that librdkafka has for the code."""
+    """Returns the exception for one of Kafka's error codes, by its name. ``text`` None: librdkafka's text for the
+    code."""
     return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN)))
 
 
 def one_of(errors: Sequence[Exception]) -> Exception:
-    """Returns one exception for all of these, at least one: the first one, or, where others differ, a KafkaException
+    """Returns one exception for one or more exceptions: the first one if all have the same text, else a KafkaException
     with the first one's code and all texts."""
     kafka = [error.args[0] for error in errors if isinstance(error, KafkaException)]
     texts = list(dict.fromkeys(e.args[0].str() if isinstance(e, KafkaException) else repr(e) for e in errors))

@@ -1,12 +1,10 @@
 """Acquires records at the coordinator, and reads them from the brokers with the source's kept consumers.
 
-Rule: between their acquisition and the poll that returns them, records are held for that poll
-(:mod:`share_consumer.ahead`): their locks are renewed, so that slow brokers, or a program that polls late,
-use up no delivery.
-Records that can't be read are released, and never accepted. After a failed read the next acquisition waits, longer each
-time: a member that can't read must not use up the deliveries of records that others can read. Where only some of an
-acquisition's partitions can't be read, the others are delivered, and the next acquisitions leave those out
-(:mod:`share_consumer.paused_partitions`).
+Rule: the locks of acquired records are renewed until a poll returns the records (:mod:`share_consumer.ahead`), so slow
+brokers, or a program that polls late, use up no delivery. Records that can't be read are released, never accepted.
+After a failed read the next acquisition waits, twice as long each time: a member that can't read must not use up
+deliveries of records that others can read. If only some partitions can't be read, the other records are delivered, and
+the next acquisitions leave those partitions out (:mod:`share_consumer.paused_partitions`).
 """
 
 from __future__ import annotations
@@ -46,24 +44,24 @@ logger = logging.getLogger(__name__)
 Answered = Callable[[dict[Key, str]], object]
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""The first acquisition after a failed read waits this many seconds, twice as long after each further failure: expired
-credentials rarely come back within seconds."""
+"""The first acquisition after a failed read waits FIRST_PAUSE_S seconds. The wait doubles with each further failure, up
+to LONGEST_PAUSE_S: expired credentials rarely come back within seconds."""
 
 PART_S = 0.25
-"""After this many seconds of reading the next poll gets what has come, and the poll after it the rest: shorter than a
-poll of a second, longer than nearly every read."""
+"""After this many seconds of reading, the next poll gets the records read so far, and the poll after it gets the rest.
+It is shorter than a poll of one second, and longer than nearly every read."""
 
 WHAT_WAITS = "; other records are delivered; these are released without counting a try, and are asked for again later"
 LAST_ANSWER_S = 2.0
-"""A consumer that leaves waits up to this many seconds for the answer to its last request, which waits for records for
-up to 1 s: else leaving would count a try of records that no program has seen."""
+"""A consumer that leaves waits up to this many seconds for the reply to its last request, which itself waits up to 1 s
+for records. Without this wait, records that no program has seen would lose a try."""
 
 
 @dataclass(slots=True)
 class FetchAnswer:
-    """The answer to one request for records. ``acquired``: None if there are none. ``error``: why there are none.
-    ``records``: how many were acquired and read; ``took_s``: seconds to acquire and read them; ``read_s``: to read
-    them. ``is_part``: it is not the whole of an acquisition."""
+    """The reply to one request for records. ``acquired`` None: no records came; ``error``: why. ``records``: how many
+    were acquired and read; ``took_s``: seconds to acquire and read them, of which ``read_s`` to read them. ``is_part``:
+    the reply has only a part of an acquisition."""
 
     acquired: Acquired | None = None
     error: BaseException | None = None
@@ -76,8 +74,8 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request for records: of which topics, up to how many, and how long it waits for them. ``ahead``: no poll waits
-    for them yet."""
+    """A request for records: of which topics, up to how many, and how long to wait for them. ``ahead``: no poll waits
+    for these records yet."""
 
     topics: tuple[str, ...]
     records: int
@@ -86,12 +84,12 @@ class Wanted:
 
 
 class Fetcher:
-    """Requests the records of one consumer, one request at a time."""
+    """Requests the records of one consumer, one request at a time. ``ahead`` gets the records; ``acquired`` is called
+    with the length of their locks, in milliseconds."""
 
     def __init__(
         self, options: ConsumerOptions, membership: Membership, ahead: Ahead, acquired: Callable[[int], None]
     ) -> None:
-        """``ahead`` gets the records; ``acquired`` is called with the length of their locks, in milliseconds."""
         self._options = options
         self._outage_timeout_ms = options.outage_timeout_ms
         self._ahead, self._acquired = ahead, acquired
@@ -120,12 +118,12 @@ class Fetcher:
         return fetched
 
     def close(self) -> None:
-        """End the pause after a failed read; no request is sent from now on."""
+        """Send no more requests, and end the pause after a failed read."""
         self._closed.set()
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the answer to the request under way. Its records are in ``ahead`` then, but not
-        read yet."""
+        """Wait up to ``seconds`` for the reply to the request under way. After that the records are in ``ahead``, but
+        not read yet."""
         if self._acquiring.acquire(timeout=seconds):
             self._acquiring.release()
 
@@ -157,7 +155,6 @@ class Fetcher:
             fetched.took_s = time.monotonic() - began_s
 
     def _read_rest(self, fetched: FetchAnswer) -> bool:
-        """Read the rest of the last acquisition. Returns whether there was one."""
         if self._closed.is_set():
             return False
         rest = self._ahead.begin_rest(time.monotonic(), self._membership.joins)
@@ -178,7 +175,6 @@ class Fetcher:
         self._pause_s = 0.0
 
     def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: FetchAnswer) -> AcquiredReply:
-        """Send the request, and record in ``fetched`` and ``ahead`` what it acquires."""
         joins, began_s = self._membership.joins, time.monotonic()
         reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
@@ -214,8 +210,8 @@ class Fetcher:
             return self._membership.session(wanted.topics).call(question)
 
     def _read(self, acquired: Acquired) -> int:
-        """Read what was acquired, or what comes of it within PART_S. Returns the number of offsets, without those given
-        up."""
+        """Read the acquisition, or what arrives of it within PART_S. Returns the number of offsets read, without those
+        given up."""
         native = is_native()
         plans = acquired.partitions
         collector = collector_of(plans, native)
@@ -243,19 +239,19 @@ class Fetcher:
         return sum(last - first + 1 for plan in read for first, last, _ in plan.ranges) - sum(given_up)
 
     def give_back(self, waited: tuple[PartitionAcks, ...] = ()) -> None:
-        """Release what no poll has returned, without counting a try. ``waited``: the release of what waited for a poll
-        before."""
+        """Release the records that no poll has returned; their delivery does not count as a try. ``waited``:
+        acknowledgements that release records taken out of ``ahead`` earlier."""
         self.release((*waited, *self._ahead.clear()))
 
     def leave(self) -> None:
-        """Release what no poll has returned, and what the last request acquires, without counting a try. Call it after
-        ``close``."""
+        """Call ``close`` first. Release the records that no poll has returned, and those that the last request still
+        acquires; their delivery does not count as a try."""
         self.wait_for_answer(LAST_ANSWER_S)
         self.give_back()
 
     def release(self, partitions: tuple[PartitionAcks, ...]) -> None:
-        """Release records that no poll has returned, without counting a try: another member may be able to read
-        them."""
+        """Release records that no poll has returned; their delivery does not count as a try, since another member may
+        be able to read them."""
         if not partitions:
             return
         try:
@@ -265,7 +261,7 @@ class Fetcher:
 
 
 def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> RunCollector:
-    """Returns the collection for what one of the two readers reads."""
+    """Returns a collector for the compiled reader, or for Python's."""
     if not native:
         return RunCollector(partitions)
     from share_consumer.native_messages import NativeCollector
@@ -274,18 +270,17 @@ def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> RunCollec
 
 
 class _Answer:
-    """Passes on the answer to the acknowledgements of one request, once."""
+    """Reports the reply to the acknowledgements of one request, once."""
 
     def __init__(self, sending: Sending, answered: Answered) -> None:
         self.sending, self._answered = sending, answered
         self.unreported = sending
 
     def tell(self, errors: dict[Key, str]) -> None:
-        """Pass on the errors by partition, unless an answer was passed on before."""
         answered, self._answered = self._answered, _ignored
         self.unreported = Sending()
         answered(errors)
 
 
 def _ignored(errors: dict[Key, str]) -> None:
-    """Ignore a later answer."""
+    """Takes a second report."""

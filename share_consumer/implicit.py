@@ -1,7 +1,7 @@
-"""The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has,
-and rejects or releases those that can't be read. Pure: no clock, thread or I/O.
+"""The records that a ShareConsumer in implicit mode holds. The next poll or commit accepts the records that the program
+has, and rejects or releases unreadable ones. Pure: no clock, thread or I/O.
 
-Rule: no record has an outcome of its own, so all of them are kept as runs; a poll's records are counted, not scanned.
+Rule: no record has an outcome of its own. So records are kept as runs, and a poll's records are counted, not scanned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ImplicitInFlight:
         return f"<ImplicitInFlight {self._handed_out} records handed out>"
 
     def add(self, runs: Iterable[RecordRun]) -> None:
-        """Add records for a poll to return. None of them is accepted before it is handed out."""
+        """Add records for a poll to return. No record is accepted before it is handed out."""
         for run in runs:
             if run not in self._runs:  # else this was interrupted, and is done again
                 # A topic that was deleted and made anew: nothing of the one before is held.
@@ -39,11 +39,10 @@ class ImplicitInFlight:
         self._unread += unread
 
     def hand_out(self, count: int) -> None:
-        """Note that the program was given the next ``count`` records, in the order of :meth:`add`."""
+        """Count the next ``count`` records, in the order of :meth:`add`, as handed to the program."""
         self._handed_out += count
 
     def accept_all(self) -> None:
-        """Accept every record that the program has."""
         while self._handed_out > 0 and self._runs:
             part = self._runs[0].part(self._handed_out)
             self._runs[0].skip_to(part.last + 1)
@@ -55,7 +54,7 @@ class ImplicitInFlight:
 
     @property
     def holds_records(self) -> bool:
-        """Whether polls have returned records whose outcome is not being sent."""
+        """Whether there are records whose outcome was not sent yet."""
         return bool(self._runs or self._accepted)
 
     def take_unread(self) -> Sending:
@@ -67,11 +66,10 @@ class ImplicitInFlight:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether anything is to be sent."""
         return bool(self._accepted or self._unread)
 
     def take(self) -> Sending:
-        """Take the accepted records and the gaps to send; they are no longer in flight."""
+        """Take the accepted records and the gaps, to send them; they are no longer in flight."""
         sending = self.take_unread()
         accepted, self._accepted = self._accepted, []
         for run, last in _joined(accepted):
@@ -79,19 +77,17 @@ class ImplicitInFlight:
         return sending
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """Returns a renewal of every record whose outcome is not being sent."""
         return acks_of_runs((run for run in self._runs if not run.unlocked), AcknowledgeType.RENEW)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
-        """Stops renewing the refused ranges that the consumer still holds whole. Of another range an outcome was sent
-        meanwhile, which is why the renewal was refused."""
+        """Stop renewing a refused range, if the consumer still holds all of it. Otherwise the range was refused because
+        its outcome was sent meanwhile."""
         ranges = {(each.first, each.last, each.delivery_count) for each in refused.batches}
         for run in self._runs:
             if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):
                 run.unlocked |= (run.first, run.last, run.delivery_count) in ranges
 
     def clear(self) -> None:
-        """Drop all records: the consumer is closed."""
         self._handed_out = 0
         for each in (self._runs, self._accepted, self._unread):
             each.clear()
@@ -102,7 +98,7 @@ def _alike(run: RecordRun) -> tuple[object, ...]:
 
 
 def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:
-    """Joins neighbours with one delivery count. Returns the first run of each, and the last offset."""
+    """Join neighbouring runs that are alike. Returns the first run of each, with the last offset."""
     found: list[tuple[RecordRun, int]] = []
     for run in runs:
         if found:

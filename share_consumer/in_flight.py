@@ -1,10 +1,10 @@
-"""The records that a ShareConsumer in explicit mode holds, and what was decided about each of them. Pure: no clock,
-thread or I/O. (Implicit mode: :mod:`share_consumer.implicit`.)
+"""The records that a ShareConsumer in explicit mode holds, and their outcomes. Pure: no clock, thread or I/O. (Implicit
+mode: :mod:`share_consumer.implicit`.)
 
 A record is in flight from the poll that returned it until its outcome is taken to be sent. Rules: the newest outcome of
-a record counts until it is sent; offsets without a record (gaps) are never seen by the program, and are acknowledged
-beside the records; a record whose lock is renewed stays in flight, and the next poll returns it again; a record in
-progress needs no outcome yet, and from its first signal on it is not renewed: signals extend its lock.
+a record counts. The program never sees offsets without a record (gaps); they are acknowledged beside the records. A
+renewed record stays in flight, and the next poll returns it again. A record in progress needs no outcome yet. From its
+first signal on it is not renewed: signals extend its lock.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class InFlight:
 
     @property
     def undecided(self) -> int:
-        """The number of records without an outcome; without those in progress, with an automatic outcome, or renewed
-        and not returned again."""
+        """The number of records that still need an outcome from the program: not those in progress, with an automatic
+        outcome, or renewed and not yet returned again."""
         return sum(
             len(records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys())
             for records in self._partitions.values()
@@ -84,13 +84,11 @@ class InFlight:
 
     @property
     def has_renewed(self) -> bool:
-        """Whether records are renewed for the next poll, or their renewal is under way."""
         return any(self._renewed.values()) or any(
             RENEW in records.outcomes.values() for records in self._partitions.values()
         )
 
     def add(self, runs: Iterable[RecordRun]) -> None:
-        """Add records that a poll returns."""
         for run in runs:
             records = self._of(run.key, run.topic_id)
             offsets = range(run.first, run.last + 1)
@@ -109,7 +107,7 @@ class InFlight:
         self._unread += unread
 
     def decide_unreadable(self) -> None:
-        """Give the records that can't be read, and that the program has not decided, their automatic outcome."""
+        """Give unreadable records that the program has not decided their automatic outcome."""
         for records in self._partitions.values():
             automatic, records.automatic = records.automatic, {}
             for offset in automatic.keys() & records.counts.keys():
@@ -118,8 +116,8 @@ class InFlight:
     def decide(
         self, key: Key, offset: int, kind: AcknowledgeType, reason: str = "", delay_ms: int | None = None
     ) -> bool:
-        """Set the outcome of a record. Returns False if it is not in flight, or is to be renewed though it is in
-        progress."""
+        """Set the outcome of a record. Returns False if the record is not in flight, or if the outcome is RENEW and the
+        record is in progress."""
         outcome = Outcome(kind, reason, delay_ms)
         records = self._partitions.get(key)
         if records is not None and offset in records.counts:
@@ -133,8 +131,8 @@ class InFlight:
         return True
 
     def _take_back(self, key: Key, offset: int) -> bool:
-        """Let the program hold a renewed record, so that the next poll does not return it. Returns False if the record
-        is none."""
+        """Give a renewed record back to the program, so that the next poll does not return it. Returns False if the
+        record was not renewed."""
         renewed = self._renewed.get(key, {})
         if offset not in renewed:
             return False
@@ -161,11 +159,10 @@ class InFlight:
 
     @property
     def pending_signals(self) -> int:
-        """The number of records with a signal that is not sent yet."""
         return sum(len(records.signals) for records in self._partitions.values())
 
     def take_signals(self) -> tuple[PartitionProgress, ...]:
-        """Take the signals to send; a record with an outcome needs none."""
+        """Take the signals to send. A record with an outcome needs none."""
         partitions = []
         for key, records in self._partitions.items():
             signals, records.signals = records.signals, {}
@@ -191,7 +188,7 @@ class InFlight:
 
     @property
     def holds_records(self) -> bool:
-        """Whether the program holds records whose outcome is not being sent, renewed ones included."""
+        """Whether there are records, renewed ones included, whose outcome was not sent yet."""
         return any(records.counts for records in self._partitions.values()) or any(self._renewed.values())
 
     def take_unread(self) -> Sending:
@@ -203,11 +200,10 @@ class InFlight:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether anything is to be sent."""
         return bool(self._unread) or any(records.outcomes for records in self._partitions.values())
 
     def take(self) -> Sending:
-        """Take the outcomes and gaps to send; they are no longer in flight."""
+        """Take the outcomes and the gaps, to send them; the records are no longer in flight."""
         sending = self.take_unread()
         for key, records in self._partitions.items():
             outcomes, records.outcomes = records.outcomes, {}
@@ -224,14 +220,12 @@ class InFlight:
         return sending
 
     def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
-        """Apply the coordinator's answer: renewed records are in flight again, except those of ``failed``
-        partitions."""
+        """Apply the coordinator's reply: renewed records are in flight again, except in ``failed`` partitions."""
         for key, renewed in sent.renewed.items():
             if key not in set(failed):
                 self._renewed.setdefault(key, {}).update(renewed)
 
     def take_renewed(self) -> list[Message]:
-        """Take the renewed records, which a poll returns now."""
         messages = []
         for key, renewed in self._renewed.items():
             records = self._partitions[key]
@@ -242,8 +236,8 @@ class InFlight:
         return messages
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """Returns a renewal of every record whose outcome is not being sent, renewed ones included, but none for which
-        a signal was sent."""
+        """Returns renewals of all records, renewed ones included, whose outcome was not sent and for which no signal
+        was sent."""
         partitions = []
         for key, records in self._partitions.items():
             held = {
@@ -255,8 +249,8 @@ class InFlight:
         return tuple(partitions)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
-        """Stop renewing the ranges that the coordinator refused, where the consumer still holds all of one: else an
-        outcome sent meanwhile was the reason."""
+        """Stop renewing a refused range, if the consumer still holds all of it. Otherwise the range was refused because
+        its outcome was sent meanwhile."""
         for key, records in self._partitions.items():
             if (records.topic_id, key[1]) != (refused.topic_id, refused.partition):
                 continue
@@ -271,7 +265,6 @@ class InFlight:
         return {**self._partitions[key].counts, **{at: count for at, (_, count) in self._renewed.get(key, {}).items()}}
 
     def clear(self) -> None:
-        """Drop all records: the consumer is closed."""
         self._partitions.clear()
         self._unread.clear()
         self._renewed.clear()
@@ -284,12 +277,12 @@ class InFlight:
 
 
 def _batches(decided: list[tuple[int, int, Outcome]]) -> list[AckBatch]:
-    """Runs of neighbouring offsets with one delivery count and one outcome."""
     return [batch(first, last, count, *outcome) for first, last, (count, outcome) in _neighbours(decided)]
 
 
 def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:
-    """(offset, delivery count, what), ascending, as (first, last, (delivery count, what)) of alike neighbours."""
+    """Join neighbouring offsets that are alike: ascending (offset, delivery count, what) become (first, last, (delivery
+    count, what))."""
     for (_, *alike), run in groupby(enumerate(records), key=lambda e: (e[1][0] - e[0], *e[1][1:])):
         offsets = [offset for _, (offset, _, _) in run]
         yield offsets[0], offsets[-1], (alike[0], alike[1])

@@ -1,11 +1,11 @@
-"""The membership of a ShareConsumer in its group: it finds or starts the coordinator and joins, when the first records
-are asked for.
+"""The membership of a ShareConsumer in its group. It finds or starts the coordinator, and joins when the first records
+are requested.
 
-Rule: a consumer is one member for its whole life. Another subscription is another join of the same member, under the
-next epoch, so the records that it holds stay its own. Leaving releases them: a consumer without a subscription stays a
-member, which gets no partitions, until it holds none, or until their locks have ended. The member's id is this
-object's alone, so a session that is fenced was fenced by a later join of this object: by one that took its place, or by
-one whose answer was lost, after which the member joins anew.
+Rule: a consumer is one member for its whole life. A new subscription is another join of the same member under the next
+epoch, so the member keeps its records. Leaving releases them. So a consumer without a subscription stays a member,
+without partitions, until it holds no record or the locks have ended. No other process knows the member's id. So if a
+session is fenced, a later join of this object fenced it: one that took its place, or one whose reply was lost, after
+which the member joins again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from share_consumer.options import ConsumerOptions
 from share_source.application import program_name
 
 Joins = tuple[int, int] | None
-"""Which join of a member it is: its epoch, and how often it came back after a lapse; None before the first join."""
+"""Identifies a join of a member: its epoch, and how often the member came back after a lapse. None before the first
+join."""
 PATTERN = "^"
-"""A subscription of one name that begins so is a regular expression, as in librdkafka's consumers."""
+"""A subscription of one name that begins with this character is a regular expression, as in librdkafka's consumers."""
 
 _log = logging.getLogger(__name__)
 
 
 class Membership:
-    """The session of a consumer. Thread-safe."""
+    """The session of a consumer. Thread-safe. ``session`` makes the first connection."""
 
     def __init__(self, options: ConsumerOptions) -> None:
-        """Connects nowhere yet: ``session`` does."""
         self.member_id = uuid.uuid4().hex
         self._options = options
         self._changing = threading.Lock()
@@ -50,32 +50,27 @@ class Membership:
 
     @property
     def joined(self) -> MemberSession | None:
-        """The session, if the consumer has joined."""
         return self._session
 
     @property
     def joins(self) -> Joins:
-        """Which join of the member this session began with; None before the first."""
         session = self._session
         return None if session is None else (session.member_epoch, session.rejoins)
 
     @property
     def lives_until_s(self) -> float:
-        """The session has not lapsed before then, in monotonic seconds."""
+        """The session can't lapse before this time, in monotonic seconds."""
         return 0.0 if self._session is None else self._session.lives_until_s
 
     def session(self, topics: tuple[str, ...]) -> MemberSession:
-        """Returns the session of this subscription; joins if need be.
-
-        Raises:
-            ShareGroupError: the coordinator can't be reached or started, or refuses the join.
-        """
+        """Returns the session of this subscription, and joins if needed. Raises ShareGroupError if the coordinator
+        can't be reached or started, or refuses the join."""
         with self._changing:
             return self._current(topics)
 
     def call(self, request_of: RequestOf[Reply]) -> Reply:
-        """Returns the answer to a member's request. Raises as :meth:`MemberSession.call`. A request that a later join
-        overtakes is made and sent again under the later epoch."""
+        """Returns the reply to a member's request. A request that a later join overtakes is built and sent again under
+        the later epoch. Raises as :meth:`MemberSession.call`."""
         if (session := self._session) is None:
             raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
         try:
@@ -100,7 +95,7 @@ class Membership:
         return self._session
 
     def end_retries(self, in_s: float) -> None:
-        """Retry no request to the coordinator that fails later than ``in_s`` seconds from now."""
+        """From ``in_s`` seconds on, do not retry failed requests to the coordinator."""
         if self._client is not None:
             self._client.end_retries(in_s)
 
@@ -112,7 +107,7 @@ class Membership:
                 self._session, self._topics = None, ()
 
     def close(self) -> None:
-        """Leave the group for good, which releases the records that the consumer still holds."""
+        """Leave the group, and refuse to join again."""
         with self._changing:
             self._closed = True
             if self._session is not None:
@@ -121,7 +116,6 @@ class Membership:
                 self._client.close()
 
     def _tell_of_missing(self, topics: tuple[str, ...]) -> None:
-        """Log, once for each topic, that it does not exist."""
         for topic in topics:
             if self._once.changes(topic, True):
                 _log.warning(

@@ -1,8 +1,8 @@
-"""A record of a ShareConsumer, with the methods of confluent_kafka.Message, where Python reads the records. Where
-compiled code reads them, it makes messages of its own (share_source/executor/native/message.h), with the same methods.
+"""A record of a ShareConsumer, with the methods of confluent_kafka.Message, where Python reads the records. The
+compiled reader makes messages of its own (share_source/executor/native/message.h) with the same methods.
 
-Rule: the message that librdkafka made is kept as it is, since copying it costs more time than reading it. The delivery
-count, which only that class's constructor could set, stands beside it.
+Rule: librdkafka's message is kept as it is, since a copy costs more time than reading the record did. The delivery
+count stands beside it, since only that class's constructor could set one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return Message(copy.copy(self._read), self._delivery_count)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How pickle makes another one; confluent_kafka's part of it needs readable headers."""
         self.headers()
         return Message, (self._read, self._delivery_count)
 
@@ -100,4 +99,4 @@ class Message(msgspec.Struct, gc=False, eq=False):
 
 
 AnyMessage = Message | confluent_kafka.Message
-"""A message as a program has it: its type is ours, and a type checker may know it by confluent's."""
+"""A message as the program has it. At run time it is ours; a type checker may know it as confluent's."""

@@ -11,7 +11,7 @@ from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS
 
 
 class NativeCollector(RunCollector):
-    """Collects records in compiled code's columns, and makes messages of them when the columns are full, and at the
+    """Collects records in the compiled reader's columns. Makes messages of them when the columns are full, and at the
     end."""
 
     most_records = BATCH_RECORDS
@@ -26,10 +26,9 @@ class NativeCollector(RunCollector):
 
     @property
     def room(self) -> int:
-        """How many more records the columns take; 0 when messages must be made of them."""
+        """How many more records fit; 0: call :meth:`build`."""
         return max(self.most_records - len(self.builder), 0) if self.builder.nbytes < self.most_bytes else 0
 
     def build(self) -> None:
-        """Make messages of the records in the columns, which are empty afterwards."""
         for topic, partition, first, delivery_count, messages in self.builder.messages():
             self.add_run((topic, partition), first, delivery_count, messages)

@@ -1,8 +1,8 @@
-"""The constructor's configuration of a ShareConsumer: which keys it takes, and the checks of their values.
+"""The constructor's configuration of a ShareConsumer: the keys that it takes, and the checks of their values.
 
-librdkafka's properties have their own names, without a prefix, as for confluent_kafka.ShareConsumer. ``share.*``,
-``group.share.*`` and ``errors.deadletterqueue.*`` are the source's: of the group, and of the coordinator. Rule: what
-confluent's class refuses is refused here, by the same exception; no I/O.
+librdkafka's properties have their own names, without a prefix, as in confluent_kafka.ShareConsumer. ``share.*``,
+``group.share.*`` and ``errors.deadletterqueue.*`` are the same as in the source. Rule: what confluent's class refuses
+is refused here, by the same exception; no I/O.
 """
 
 from __future__ import annotations
@@ -114,16 +114,15 @@ REFUSED: dict[str, str] = {
     "allow.auto.create.topics": "{} is currently not supported for share consumer",
     "socket.max.fails": "`{}` must be 1 for share consumer; changing it is not allowed",
 }
-"""Properties that confluent_kafka.ShareConsumer refuses by ValueError -> its text."""
+"""Properties that confluent_kafka.ShareConsumer refuses, with the text of its ValueError."""
 
 _CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError, "oauth_cb": TypeError}
-"""Callbacks, and the exception that confluent_kafka.ShareConsumer raises for one that is not callable, None
-included."""
+"""Callbacks, with the exception that confluent_kafka.ShareConsumer raises if the value is not callable (or None)."""
 _TOPIC_CONFIG = "default.topic.config"
 _TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
 _INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
-"""The part of a text that librdkafka, like C's strtol, reads as a number: 1 of 1.5."""
+"""The part of a text that librdkafka reads as a number, as C's strtol does: the 1 of 1.5."""
 _END_OF_CHECK = "sharegroup.end.of.check"
 _UNKNOWN = re.compile(r'No such configuration property: "(.*)"')
 
@@ -147,13 +146,12 @@ class ConsumerOptions(GroupOptions):
 
     @property
     def outage_timeout_ms(self) -> int:
-        """share.broker.outage.timeout.ms, or its default."""
         return CoordinatorConfig.parse(self.coordinator_configs).share_broker_outage_timeout_ms
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The configuration of the clients that read: librdkafka's, and its callbacks. A logger gets what librdkafka
-        logs by default."""
+        """The configuration of the clients that read. If the program gave a logger, it gets librdkafka's default log
+        level."""
         logs = {"log_level": "6"} if "logger" in self.callbacks else {}
         return {**logs, **self.kafka_config, **self.callbacks}
 
@@ -201,7 +199,7 @@ class ConsumerOptions(GroupOptions):
 
 
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that are no texts."""
+    """Returns the settings whose values are not texts."""
     beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
     if isinstance(given.get(TOKEN_FUNCTION), str):
         del beside[TOKEN_FUNCTION]
@@ -222,7 +220,7 @@ def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the settings that are no texts."""
+    """Returns these settings by the fields of ConsumerOptions."""
     return {
         "key_deserializer": beside.get("key.deserializer"),
         "value_deserializer": beside.get("value.deserializer"),
@@ -244,8 +242,8 @@ def _text(value: Any) -> str:
 
 
 def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
-    """Have librdkafka check its properties at once: an unknown property at the end makes it stop before it starts a
-    thread or a connection. Returns the checked properties."""
+    """Have librdkafka check its properties. An unknown property at the end stops librdkafka before it starts a thread
+    or a connection. Returns the checked properties."""
     checked = {key: value for key, value in given.items() if key not in ("plugin.library.paths", TOKEN_FUNCTION)}
     if ACKNOWLEDGEMENT_MODE in own:
         checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
@@ -263,9 +261,9 @@ def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[
 
 
 def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> None:
-    """Have librdkafka make a client of the properties, and end it: some are refused only together, as a SASL mechanism
-    without a user, or a missing certificate file. The client has no brokers, so it connects nowhere. None is made where
-    it would fetch a token at once."""
+    """Have librdkafka make a client and close it, since it refuses some properties only together: a SASL mechanism
+    without a user, or a certificate file that is missing. The client has no brokers, so it connects nowhere. No client
+    is made if it would fetch a token at once."""
     for key in checked:
         if key in REFUSED:
             raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
@@ -303,7 +301,8 @@ def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(texts: Mapping[str, str], key: str, default: int) -> int:
-    """Returns the number that librdkafka, which has checked it, reads there. A leading 0 means octal digits."""
+    """Returns the number that librdkafka reads in this text, which librdkafka has checked before. A leading 0 means
+    octal digits."""
     found = _INTEGER.match(texts.get(key, ""))
     if found is None:
         return default

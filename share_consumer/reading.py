@@ -1,10 +1,9 @@
-"""Reads the records of one acquisition: those of a broker that is away hold back no others.
+"""Reads the records of one acquisition. A broker that is unreachable delays no records of others.
 
-Rule: once some records were read, or another broker answers, the others are given up after a while in which none comes.
-After a time what was read is returned, and the rest is ``left`` to the next call: a poll must not wait for the slowest
-record of a large acquisition.
-Where no broker answers, all may be away: the reading waits, and fails, as a task of a query does. So it does where the
-broker answers, with a refusal or the end of its log.
+Rule: once some records were read, or another broker answers, the rest is given up after a while without a record. After
+``part_s`` the records read so far are returned, and the rest is ``left`` to the next call: a poll must not wait for the
+slowest record of a large acquisition. If no broker answers, all may be unreachable: then reading waits and fails as a
+query's task does. The same holds if the broker answers with a refusal or with the end of its log.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Offsets = dict[Key, list[tuple[int, int]]]
 
 
 class NotRead(NamedTuple):
-    """The offsets without a record: lost by the log, given up, or of batches that can't be read. And the
-    first offset still to be read, of each partition not read to its end."""
+    """Offsets without a record: lost by the log, given up, or in damaged batches. ``left``: the next offset to read of
+    each partition that was not read to its end."""
 
     lost: Offsets
     given_up: Offsets
@@ -37,17 +36,16 @@ class NotRead(NamedTuple):
 
     @property
     def released(self) -> Offsets:
-        """Returns those that are released: all but the damaged ones."""
+        """The offsets to release: all but the damaged ones."""
         return {key: [*self.lost.get(key, ()), *self.given_up.get(key, ())] for key in {*self.lost, *self.given_up}}
 
 
 def read_records(
     task: ReadTask, into: Collector[Any], *, native: bool, patience_s: float, part_s: float = inf
 ) -> NotRead:
-    """Read the task's records into a collection. ``native``: compiled code reads them, and ``into`` is a
-    NativeCollector. ``patience_s``: after this many seconds without a record the rest is given up, unless all brokers
-    may be away; then it raises as ``read_task``. ``part_s``: after this many seconds it returns what has come, if
-    anything has."""
+    """Read the task's records into a collection. ``native``: use the compiled reader; ``into`` must be a
+    NativeCollector. ``patience_s``: give up the rest after this many seconds without a record, unless all brokers may
+    be unreachable; then raise as ``read_task``. ``part_s``: return after this many seconds if any record has come."""
     with open_readers(task, native) as readers:
         _read_what_comes(readers, into, patience_s, time.monotonic() + part_s)
         into.build()
@@ -60,8 +58,8 @@ def read_records(
 
 
 def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: float, until_s: float = inf) -> None:
-    """Read with each reader for as long as records come, then with the next one, until all is read or given up, or the
-    monotonic clock has reached ``until_s`` and something was read."""
+    """Read with each reader in turn while records come, until all is read or given up, or until ``until_s`` (monotonic)
+    if something was read."""
     silence = Silence()
     for reader in readers:
         reader.begin(into)
@@ -79,7 +77,8 @@ def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: fl
 
 
 def _read_on(reader: Reader, readers: list[Reader], into: Collector[Any], until_s: float) -> bool:
-    """Returns whether the reader has read something. After a task's timeout it gives up, or raises ReadTimeout."""
+    """Returns whether anything was read. At a ReadTimeout the reader gives up if others have read records, else it
+    raises."""
     try:
         return reader.read_on(into, until_s)
     except ReadTimeout:

@@ -1,7 +1,6 @@
-"""The records of one acquisition, as runs: neighbouring offsets of one partition with one delivery count.
+"""The records of one acquisition as runs: neighbouring offsets of one partition with one delivery count. Pure.
 
-Rule: what is kept of a record beside its message is kept once for its run, so that a record costs no time of its own.
-Pure.
+Rule: everything but the message itself is kept once for a run, so that a record costs no time of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from share_source.executor.range_cursor import Key, Run
 
 
 class HeldRange(NamedTuple):
-    """Offsets ``first`` to ``last``, of one delivery count, without a record."""
+    """Offsets ``first`` to ``last``, with one delivery count, without a record."""
 
     first: int
     last: int
@@ -31,7 +30,7 @@ class HeldRange(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A range of a partition, acquired and not read: a gap (GAP), or offsets that could not be read (RELEASE)."""
+    """A range that was acquired and has no record: a gap (GAP), or offsets that could not be read (RELEASE)."""
 
     key: Key
     topic_id: str
@@ -40,9 +39,9 @@ class Unread(NamedTuple):
 
 
 class RecordRun:
-    """Neighbouring records of one partition with one delivery count. ``outcome``: theirs, unless the program decides
-    another one; not ACCEPT where they can't be read, and their messages are errors. ``unlocked``: their locks are over.
-    ``source``: the run of which this is the first part."""
+    """Neighbouring records of one partition with one delivery count. ``outcome``: what becomes of them unless the
+    program decides; not ACCEPT for unreadable records, whose messages are errors. ``unlocked``: the locks have ended.
+    ``source``: the run that this run is the first part of. ``at``: the index of the first message in the list."""
 
     __slots__ = (
         *("_at", "_messages", "delivery_count", "first", "key", "last", "outcome", "source", "topic_id", "unlocked"),
@@ -58,7 +57,6 @@ class RecordRun:
         at: int = 0,
         outcome: AcknowledgeType = AcknowledgeType.ACCEPT,
     ) -> None:
-        """``at``: where in the list the run's first message is."""
         self.outcome = outcome
         self.key, self.topic_id, self.delivery_count = key, topic_id, delivery_count
         self.first, self.last = first, first + len(messages) - at - 1
@@ -77,12 +75,12 @@ class RecordRun:
         return self._messages[self._at : self._at + len(self)]
 
     def add(self, messages: list[Message]) -> None:
-        """Add the records that follow the run's last one. No part of the run was taken yet."""
+        """Append the records that follow. Call it before any :meth:`part`."""
         self._messages += messages
         self.last += len(messages)
 
     def part(self, most: int) -> RecordRun:
-        """Returns the first records of the run, up to ``most``, as a run of their own. The messages are not copied."""
+        """Returns the first ``most`` records as a run of their own, without copying the messages."""
         part = RecordRun(
             self.key, self.topic_id, self.first, self.delivery_count, self._messages, self._at, self.outcome
         )
@@ -91,7 +89,7 @@ class RecordRun:
         return part
 
     def skip_to(self, offset: int) -> None:
-        """Let the run begin at this offset, if it began before it."""
+        """Begin the run at this offset, if it begins earlier."""
         if offset > self.first:
             self._at += offset - self.first
             self.first = offset
@@ -110,7 +108,7 @@ def batch(
 def split(
     partitions: Iterable[PartitionPlan], left: Mapping[Key, int]
 ) -> tuple[tuple[PartitionPlan, ...], tuple[PartitionPlan, ...]]:
-    """Returns what was read of these partitions, and what is ``left``: by partition the offsets from that one on."""
+    """Cut the partitions at the offsets in ``left``. Returns what was read, and what is left to read."""
     partitions = tuple(partitions)
     return (
         tuple(part for p in partitions if (part := _within(p, 0, left.get((p.topic, p.partition), inf))).ranges),
@@ -119,7 +117,6 @@ def split(
 
 
 def _within(plan: PartitionPlan, begin: float, end: float) -> PartitionPlan:
-    """Returns the part of the plan's ranges from ``begin`` to before ``end``."""
     if not begin and end == inf:
         return plan
     cut = (
@@ -131,7 +128,7 @@ def _within(plan: PartitionPlan, begin: float, end: float) -> PartitionPlan:
 
 
 def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-    """Returns acknowledgements that give all acquired offsets of these partitions one outcome."""
+    """Returns acknowledgements that give all offsets of these partitions one outcome."""
     return tuple(
         PartitionAcks(topic_id=p.topic_id, partition=p.partition, batches=tuple(batch(*at, kind) for at in p.ranges))
         for p in partitions
@@ -164,11 +161,10 @@ class RunCollector:
 
     @property
     def room(self) -> int:
-        """The number of records that :meth:`add` may still take before the reader calls :meth:`build`: no limit."""
+        """No limit: the reader calls :meth:`build` only if there is no room."""
         return 1 << 30
 
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
-        """Add records of one partition, in order, with their runs of delivery counts."""
         at = 0
         for delivery_count, count in runs:
             read = messages if count == len(messages) else messages[at : at + count]
@@ -177,7 +173,6 @@ class RunCollector:
                 self.add_run(key, first, delivery_count, list(map(Message, neighbours, repeat(delivery_count))))
 
     def add_run(self, key: Key, first: int, delivery_count: int, messages: list[Message]) -> None:
-        """Add neighbouring records of one partition behind those already there, the first one at offset ``first``."""
         runs = self._runs[key]
         if runs and (runs[-1].last, runs[-1].delivery_count) == (first - 1, delivery_count):
             runs[-1].add(messages)
@@ -185,8 +180,8 @@ class RunCollector:
             runs.append(RecordRun(key, self._partitions[key].topic_id, first, delivery_count, messages))
 
     def add_damaged(self, damaged: Mapping[Key, list[Damage]]) -> None:
-        """Add the records of batches that can't be read, after all others: their messages are errors. As with
-        confluent's class a record is released if its batch can't be decompressed, and rejected otherwise."""
+        """Call it after all :meth:`add`. Adds error messages for the records of damaged batches. As in confluent's
+        class, a record is released if its batch can't be decompressed, and rejected otherwise."""
         for key, of_key in damaged.items():
             plan = self._partitions[key]
             for first, last, code, reason in of_key:
@@ -197,14 +192,13 @@ class RunCollector:
             self._runs[key].sort(key=lambda run: run.first)
 
     def build(self) -> None:
-        """Does nothing: the records stay in the collection. The range reader calls this when ``room`` is used up."""
+        """Does nothing: the records stay in the collection."""
 
     def runs(self) -> list[RecordRun]:
-        """The records, by partition and in order."""
         return [run for runs in self._runs.values() for run in runs]
 
     def unread(self, read: Iterable[PartitionPlan], lost: dict[Key, list[tuple[int, int]]]) -> list[Unread]:
-        """Returns the offsets of ``read`` without a record: those that are ``lost``, and gaps."""
+        """Returns the offsets of ``read`` without a record: the ``lost`` ones, and gaps."""
         found = []
         for plan in read:
             key = (plan.topic, plan.partition)
@@ -219,14 +213,13 @@ _OF_BAD_COMPRESSION = AcknowledgeType.RELEASE
 
 
 def _error_message(key: Key, offset: int, delivery_count: int, code: int, reason: str) -> Message:
-    """Returns a message as confluent's class makes it for a record that can't be read: its value is the error's
-    text."""
+    """Returns confluent's message for an unreadable record: its value is the error's text."""
     error = KafkaError(code, reason)
     return Message(confluent_kafka.Message(*key, offset, None, reason.encode(), None, error), delivery_count)
 
 
 def _neighbours(messages: list[confluent_kafka.Message]) -> Iterator[tuple[int, list[confluent_kafka.Message]]]:
-    """The first offset and the messages of each part without a hole."""
+    """Yields each part without a hole, with its first offset."""
     first, last = messages[0].offset(), messages[-1].offset()
     assert first is not None and last is not None
     if last - first + 1 == len(messages):
@@ -254,7 +247,7 @@ def _missing(ranges: Iterable[tuple[int, int, int]], runs: list[RecordRun]) -> I
 
 
 def _split(missing: HeldRange, lost: list[tuple[int, int]]) -> Iterator[tuple[HeldRange, bool]]:
-    """Yields the range in parts, and whether each is lost."""
+    """Yields the range in parts, and whether each part is lost."""
     begin, last, count = missing
     for low, high in sorted(lost):
         low, high = max(low, begin), min(high, last)

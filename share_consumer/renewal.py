@@ -1,10 +1,9 @@
-"""Renews the locks of a ShareConsumer in the background (KIP-1222): always those of records that were acquired and that
-no poll has returned yet, and those of the records that the program holds, if share.background.renew.enable says so.
+"""Renews the locks of a ShareConsumer in the background (KIP-1222): always those of acquired records that no poll has
+returned yet, and with share.background.renew.enable also those of the records that the program holds.
 
-Rule: a lock is asked for again RENEWALS_PER_LOCK times before it ends. The group's share.max.lock.extension.ms bounds
-all renewals, and the coordinator names the locks that it cut. A partition's renewals are refused together, so what is
-still held of a refused one is asked for again, each range by itself. A record whose renewal is refused is lost to the
-consumer, as at the end of its lock.
+Rule: a lock is renewed RENEWALS_PER_LOCK times before it would end, within the group's share.max.lock.extension.ms; the
+coordinator names locks that this limit cuts. The coordinator refuses all renewals of a partition together, so each
+range of a refused partition is renewed again, alone. A record whose renewal is refused is lost to the consumer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Held = Callable[[], tuple[PartitionAcks, ...]]
 
 
 class Renewal(NamedTuple):
-    """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began.
+    """When a renewal began, until when its locks last, both in monotonic seconds, and in which session it began.
     ``capped``: the locks that end sooner."""
 
     began_s: float
@@ -42,7 +41,7 @@ class Renewal(NamedTuple):
     capped: tuple[CappedLock, ...] = ()
 
     def lasts_until_s(self, plans: Iterable[PartitionPlan]) -> float:
-        """Until when the locks of an acquisition last, in monotonic seconds."""
+        """Returns when the first of the locks of an acquisition ends, in monotonic seconds."""
         if not self.capped:
             return self.until_s  # nearly always
         held = [(plan.topic_id, plan.partition, of) for plan in plans for of in plan.ranges]
@@ -61,9 +60,9 @@ Renewed = Callable[[Renewal, list[PartitionAcks]], None]
 
 
 class Renewer:
-    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. It calls ``renewed`` after each
-    renewal, with the refused records, each range by itself. Both are methods, and the thread keeps their object alive
-    no longer than the program does."""
+    """A daemon thread that renews the locks that ``held`` returns, from ``start`` to ``close``. After each renewal it
+    calls ``renewed`` with the refused records, each range alone. Both must be methods: the thread does not keep their
+    object alive."""
 
     def __init__(self, membership: Membership, held: Held, renewed: Renewed) -> None:
         self._membership = membership
@@ -78,7 +77,7 @@ class Renewer:
         return f"<Renewer of locks of {self._lock_s:.1f} s>"
 
     def start(self, lock_timeout_ms: int) -> None:
-        """Renew from now on; locks last that long now."""
+        """Start the thread, or tell it the new length of the locks."""
         before_s, self._lock_s = self._lock_s, lock_timeout_ms / 1000
         if self._lock_s < before_s:
             self._changed.set()
@@ -100,7 +99,7 @@ class Renewer:
             self.try_to_renew()
 
     def try_to_renew(self) -> None:
-        """Renew all locks once, now; a failure is logged."""
+        """Renew all locks once, now. A failure is logged."""
         try:
             self.renew()
         except ShareGroupError as error:
@@ -109,7 +108,6 @@ class Renewer:
             logger.exception("could not renew locks")
 
     def renew(self) -> None:
-        """Renew all locks once, now. Raises as :meth:`Membership.call`."""
         with self._renewing:
             self._renew()
 
@@ -141,8 +139,8 @@ class Renewer:
 
 
 def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Iterator[PartitionAcks]:
-    """Yields the parts of the ``renewed`` ranges below the start offsets ``done_below`` (by topic id and partition).
-    Other members have done these records; the coordinator does not refuse a renewal there, but names the offset."""
+    """Yields the parts of the ``renewed`` ranges that lie below the partitions' start offsets ``done_below``. Other
+    members have finished these records. The coordinator does not refuse such renewals; it returns the start offset."""
     for acks in renewed:
         end = done_below.get(f"{acks.topic_id}:{acks.partition}", 0)
         below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]
@@ -151,7 +149,6 @@ def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Ite
 
 
 def _single_ranges(partitions: Iterable[PartitionAcks]) -> Iterator[PartitionAcks]:
-    """The same acknowledgements, each range by itself."""
     for acks in partitions:
         for batch in acks.batches:
             yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=(batch,))

@@ -11,8 +11,8 @@ from share_source.executor.range_cursor import Key
 
 
 class Sending:
-    """Acknowledgements that leave together. ``renewed``: the records whose lock is to be renewed, with their messages
-    and delivery counts."""
+    """Acknowledgements that are sent together. ``renewed``: the records whose locks are to be renewed, with their
+    messages and delivery counts."""
 
     __slots__ = ("_batches", "_keys", "_records", "renewed")
 
@@ -26,12 +26,11 @@ class Sending:
         return bool(self._batches)
 
     def add(self, key: Key, topic_id: str, batches: list[AckBatch]) -> None:
-        """Add outcomes of records of one partition."""
         self._batches_of(key, topic_id).extend(batches)
         self._records.setdefault(key, []).extend(batches)
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Add acknowledgements of offsets without a record. No callback and no result of a commit names them."""
+        """Add offsets without a record. No callback and no commit result names them."""
         for key, topic_id, missing, kind in unread:
             self._batches_of(key, topic_id).append(batch(*missing, kind))
 
@@ -44,23 +43,20 @@ class Sending:
 
     @property
     def records(self) -> Iterable[Key]:
-        """The partitions with outcomes of records."""
         return self._records.keys()
 
     @property
     def offsets(self) -> dict[Key, set[int]]:
-        """The records by partition, without gaps."""
         return {
             key: {offset for of in batches for offset in range(of.first, of.last + 1)}
             for key, batches in self._records.items()
         }
 
     def errors(self, by_name: Mapping[str, str]) -> dict[Key, str]:
-        """The errors of an answer, by partition."""
+        """Returns the errors of a reply, by partition."""
         return {self._keys[name]: code for name, code in by_name.items() if name in self._keys}
 
     def all_failed(self, code: str) -> dict[Key, str]:
-        """Returns the same error for all partitions."""
         return dict.fromkeys(self._keys.values(), code)
 
     def _batches_of(self, key: Key, topic_id: str) -> list[AckBatch]:

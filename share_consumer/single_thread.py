@@ -1,4 +1,4 @@
-"""The check that one thread at a time uses a ShareConsumer, as confluent_kafka.ShareConsumer has it."""
+"""The check of confluent_kafka.ShareConsumer that only one thread at a time uses the consumer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from coordinator.client.forks import check_process
 
 
 class SingleThread:
-    """Lets one thread at a time in, of the process that made it. ``closed`` refuses all. It raises UsedAfterFork where
-    no ShareConsumer works."""
+    """Lets one thread at a time in, in the process that made it. Once ``closed`` is set, no thread may enter. Raises
+    UsedAfterFork where no ShareConsumer works."""
 
     def __init__(self) -> None:
         check_process()
@@ -25,11 +25,12 @@ class SingleThread:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """A context manager around each method of the consumer: no other thread enters before the method has ended.
+        """A context manager around each method of the consumer: no other thread can enter until the method ends.
 
         Raises:
             UsedAfterFork: this process is a fork of the one that made the consumer.
-            IllegalStateException: the consumer is closed, or its callback or a signal handler calls it.
+            IllegalStateException: the consumer is closed, or the consumer's callback or a signal handler makes the
+                call.
             ConcurrentModificationException: another thread is inside.
         """
         self.check_process()
@@ -58,9 +59,5 @@ class SingleThread:
                 self._inside = None
 
     def check_process(self) -> None:
-        """Check that this is the process that made the consumer.
-
-        Raises:
-            UsedAfterFork: it is a fork of that process.
-        """
+        """Raises UsedAfterFork in a fork of the process that made the consumer."""
         check_process(self._pid)

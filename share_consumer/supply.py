@@ -1,11 +1,11 @@
-"""The supply of records for a ShareConsumer's polls: the requests for them, one at a time, and their answers.
+"""The supply of records for a ShareConsumer's polls: one request at a time, and its reply.
 
-A request is one AcquireRecords (Kafka: ShareFetch); its answer has the acquired records, read from the brokers.
+A request is one AcquireRecords (Kafka: ShareFetch); its reply has the acquired records, read from the brokers.
 
-Rules: each request begins in a poll, for that poll or ahead of the next ones (:mod:`share_consumer.pace`),
-so that a program that does not poll gets no more than one answer. A request after an answer with a part of an
-acquisition is for the rest of it. Nothing is acquired ahead while the program has records that were delivered before:
-if one of them ends its process, that must cost no other record a delivery.
+Rules: each request begins in a poll, either for that poll or ahead of the next ones (:mod:`share_consumer.pace`). So a
+program that does not poll gets at most one reply. After a reply with a part of an acquisition, the next request reads
+the rest. Nothing is acquired ahead while the program has records that were delivered before: if such a record crashes
+the process, no other record must lose a delivery.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from share_consumer.worker import Worker
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
-"""One request for records waits up to this many seconds: a poll that was given up holds back the next one no longer."""
+"""One request waits up to this many seconds for records. A poll that timed out delays the next poll by no more than
+that."""
 SAMPLE = 16
 """The mean record size is estimated from this many records of an answer."""
 
 
 class _Asked:
-    """A request that is under way, or waits for its time; ``now`` ends that waiting."""
+    """A request that was sent, or is delayed; ``now`` ends the delay."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -46,7 +47,7 @@ class _Asked:
 
 
 class Supply:
-    """The records of one consumer on their way to its polls. ``tell`` is called when an answer has come."""
+    """The records of one consumer on their way to its polls. ``tell`` is called when a reply has come."""
 
     def __init__(
         self,
@@ -70,38 +71,35 @@ class Supply:
 
     @property
     def threads(self) -> tuple[Fetcher, Worker]:
-        """Returns the parts with a thread, which a dropped supply ends."""
+        """The parts with a thread, which must end when the consumer is dropped."""
         return self._fetcher, self._worker
 
     # --- what has come
 
     def polled(self) -> None:
-        """Record that the program polls."""
         self._pace.polled(time.monotonic())
 
     def look(self) -> list[RecordRun]:
-        """Returns the next records of a poll; :meth:`returned` removes them."""
+        """Returns the next records of a poll; call :meth:`returned` to remove them."""
         return self.ahead.look(self._max_poll_records, time.monotonic(), self._membership.joins)
 
     def returned(self, parts: list[RecordRun]) -> None:
-        """Record that a poll returns these records. A second call changes nothing."""
+        """Remove records that a poll returns. A second call changes nothing."""
         self.ahead.remove(parts)
         self._again = any(part.delivery_count > 1 for part in parts)
         self._pace.returned(sum(map(len, parts)), time.monotonic())
 
     @property
     def needs_renewal(self) -> bool:
-        """Whether the next records' locks are to be renewed before a poll returns them."""
         return self.ahead.needs_renewal(time.monotonic(), self._membership.joins, self._membership.lives_until_s)
 
     @property
     def has_come(self) -> bool:
-        """Whether an answer without an error waits for :meth:`take_in`."""
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
     def take_in(self) -> tuple[FetchAnswer, list[Unread]]:
-        """Returns the answer that has come, and its gaps. Offsets whose records the log lost are released, and count no
-        try. It may be called again until :meth:`taken_in`."""
+        """Returns the reply and its gaps. Offsets whose records the log lost are released; their delivery does not
+        count as a try. Can be called again until :meth:`taken_in`."""
         assert self._asked is not None
         fetched = self._asked.answer.result()
         if fetched.acquired is None:
@@ -114,7 +112,7 @@ class Supply:
         return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
 
     def taken_in(self, fetched: FetchAnswer) -> None:
-        """Record that the answer was applied."""
+        """Drop the reply, which was applied."""
         asked, self._asked = self._asked, None
         if asked is not None:
             lock_s = fetched.lock_timeout_ms / 1000
@@ -125,26 +123,25 @@ class Supply:
 
     @property
     def asks_ahead(self) -> bool:
-        """Whether the next request for records is sent without a poll that waits for it."""
+        """Whether the next request is sent before a poll waits for its records."""
         if self._asked is not None and not self._asked.wanted.ahead:
             return False
         return self.ahead.has_rest or (self._pace.is_ahead and not self._again)
 
     def on_its_way(self) -> Future[FetchAnswer] | None:
-        """Returns the answer to the request that was sent before, if there is one. The request waits for its time no
-        longer."""
+        """Returns the reply to the request under way, if there is one, and ends the request's delay."""
         if self._asked is None:
             return None
         self._asked.now.set()
         return self._asked.answer
 
     def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[FetchAnswer]:
-        """Request the records for a poll that waits for them. The acknowledgements go with the request."""
+        """Request records for a waiting poll. The request carries the acknowledgements."""
         return self._ask(Wanted(topics, self._max_poll_records, wait_ms), sending, answered, 0.0)
 
     def ask_ahead(self, topics: tuple[str, ...], take: Callable[[], Sending], answered: Answered) -> Sending | None:
-        """Request records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
-        request; None if none does."""
+        """Request records ahead of the next polls, if that is due. Returns the acknowledgements that the request
+        carries; None if no request was sent at once."""
         if self._asked is not None:
             return None
         if self.ahead.has_rest:  # acquired already: it is only to be read
@@ -181,8 +178,8 @@ class Supply:
     # --- the end
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Give back what no poll has returned, after the request under way; then send the group the topics, if the
-        consumer has joined it. Without topics it leaves the group, as :meth:`outcomes_left` does."""
+        """Release the records that no poll has returned, after the request under way. Then join again with these
+        topics, if the consumer had joined; without topics, leave as in :meth:`outcomes_left`."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
@@ -196,18 +193,18 @@ class Supply:
             self._leave_unless_held()
 
     def outcomes_left(self, topics: tuple[str, ...]) -> None:
-        """Outcomes were sent: a consumer without topics leaves the group if they were the last."""
+        """Outcomes were sent. A consumer without topics leaves the group if these were the last ones."""
         if not topics and self._membership.joined is not None:
             self._leave_unless_held()
 
     def _leave_unless_held(self) -> None:
-        """Leave the group after the request under way, unless the program holds records: leaving would release them.
+        """Leave the group after the request under way, unless the program holds records, which leaving would release.
         Then the member gives up its partitions, and leaves when the locks have ended at the latest."""
         holds = self._departure.holds_records()  # now: what the program sends later is none of this
         self._worker.submit(lambda: self._join_for(()) if holds else self._departure.leave())
 
     def _join_for(self, topics: tuple[str, ...]) -> None:
-        """Join the group again with these topics: its next assignment is made for them."""
+        """Join again with these topics, so that the coordinator makes a new assignment."""
         if self._membership.joined is None:
             return
         try:
@@ -216,11 +213,10 @@ class Supply:
             logger.warning("could not change the subscription yet: %s", error)
 
     def leave(self) -> None:
-        """Give back what no poll has returned, as :meth:`Fetcher.leave`."""
         self._fetcher.leave()
 
     def close(self) -> None:
-        """End the requests: none is sent from now on."""
+        """Cancel the request under way, and send no more."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
@@ -229,7 +225,7 @@ class Supply:
 
 
 def _bytes_each(fetched: FetchAnswer) -> float:
-    """Mean record size in bytes, estimated from a sample."""
+    """Returns the mean size of a record in bytes, estimated from a sample."""
     if fetched.acquired is None or not fetched.acquired.runs:
         return 0.0
     messages = fetched.acquired.runs[0].messages

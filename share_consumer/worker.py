@@ -1,5 +1,5 @@
-"""A thread that runs the calls of one ShareConsumer in order, so that the program's own thread can stop waiting for
-them: at its timeout, at a wakeup, at Ctrl+C."""
+"""A thread that runs the calls of one ShareConsumer in order. The program's own thread can stop waiting for a call at a
+timeout, a wakeup or Ctrl+C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Answer = TypeVar("Answer")
 
 
 class Worker:
-    """One daemon thread, from the first call to ``close``: a program that ends without close() does not hang."""
+    """One daemon thread, from the first call to ``close``. It does not keep a program running that ends without
+    close()."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,8 +29,8 @@ class Worker:
         return f"<Worker {self._name}>"
 
     def submit(self, function: Callable[[], Answer], answer: Future[Answer] | None = None) -> Future[Answer]:
-        """Returns the future of the function's result (``answer``, or a new one); calls run one after the other. A
-        future that is cancelled before its call began has none; after ``close`` it has IllegalStateException."""
+        """Run the function after the calls before it. Returns the future of its result: ``answer``, or a new one. A
+        future that is cancelled before its call begins has no result; after ``close`` it has IllegalStateException."""
         future: Future[Answer] = Future() if answer is None else answer
         with self._entering:
             if self._closed:
@@ -43,7 +44,6 @@ class Worker:
         return future
 
     def close(self) -> None:
-        """End the thread after the calls that were submitted before."""
         with self._entering:
             self._closed = True
             self._calls.put(None)
