@@ -1,8 +1,8 @@
-"""The name and the process of the application or program that a member works for, for people.
+"""The name and the process of the application or program that a member works for, to show to people.
 
 Spark tells a query's reader neither the query's name nor the application's. The reader is a child of the driver's Java
-process, whose command line names the application (docs/trust/facts.md, S13). Rule: nothing fails for a name; one that
-is not found is empty.
+process, whose command line names the application (docs/trust/facts.md, S13). Rule: nothing fails because of a name; a
+name that is not found is empty.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NAME = "spark.app.name"
 
 
 class Application(NamedTuple):
-    """``name``: empty if it is not known. ``pid``: the driver's Java process, else this one."""
+    """``name`` may be empty. ``pid``: the driver's Java process if it is found, else this process."""
 
     name: str
     pid: int
 
 
 def application() -> Application:
-    """The application of the query whose reader this process is."""
+    """Returns the application whose query this process reads for."""
     parent = os.getppid()
     with suppress(OSError):
         words = Path(f"/proc/{parent}/cmdline").read_text(encoding="utf-8", errors="replace").rstrip("\0").split("\0")
@@ -35,8 +35,8 @@ def application() -> Application:
 
 
 def name_in(words: Sequence[str]) -> str:
-    """The application's name in the command line of a driver; its program's file if the program sets the name later;
-    empty if neither is there."""
+    """Returns the application's name from the words of a driver's command line; the program's file if the program sets
+    the name later; empty if neither is found."""
     for word in words:
         if word.startswith((f"{_NAME}=", f"-D{_NAME}=")):
             return word.partition("=")[2]
@@ -57,5 +57,5 @@ def _name_in_file(path: str) -> str:
 
 
 def program_name() -> str:
-    """The file of the program that runs in this process; empty in a shell."""
+    """Returns the file of the program that runs in this process; empty in a shell."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] != "-c" else ""

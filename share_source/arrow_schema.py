@@ -1,8 +1,7 @@
-"""The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, then ``deliveryCount`` and
+"""The columns of a record, for Spark and for Arrow: those of Spark's Kafka source, then ``deliveryCount`` and
 ``receipt``.
 
-Rule: the Spark schema and the Arrow schema are identical, since Spark refuses Arrow batches whose schema is not
-exactly its own.
+Rule: both schemas must be identical, since Spark refuses Arrow batches with any other schema.
 """
 
 from __future__ import annotations

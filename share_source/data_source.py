@@ -1,9 +1,9 @@
 """The Spark data source ``sharegroup``: the object behind ``spark.readStream.format("sharegroup")``.
 
-Rule: making the data source, its reader and their pickles does no I/O, since Spark makes them on executors too, and
-more than once. The options are parsed in ``schema()``, and not before, since the format has a sink too, with options of
-its own: Spark calls ``schema()`` on the driver at ``load()``, never for a sink. So bad options, and topics that the
-cluster does not have, are found before the query starts; and a coordinator on demand starts while Spark plans it.
+Rule: making or pickling the data source and its reader does no I/O, since Spark makes them on executors too, and more
+than once. ``schema()`` parses the options, not the constructor, since the format also has a sink with other options:
+Spark calls ``schema()`` on the driver at ``load()``, and never for a sink. So wrong options and missing topics are
+found before the query starts, and a coordinator on demand starts while Spark plans the query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from share_source.spark_protocol import HAS_ADMISSION_CONTROL
 from share_spark.border import named_errors_first
 
 _OF_A_TABLE = "provider"
-"""The option that Spark adds when SQL's CREATE TABLE asks for the columns (seen)."""
+"""The option that Spark adds if SQL's CREATE TABLE asks for the columns (seen)."""
 
 
 class ShareGroupDataSource(DataSource):
@@ -66,11 +66,12 @@ class ShareGroupDataSource(DataSource):
 
     @named_errors_first
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, and ``deliveryCount``; with the option ``view`` those of the view.
+        """Returns the columns of Spark's Kafka source and ``deliveryCount``, or those of the view in the option
+        ``view``.
 
         Raises:
-            TableRefused: SQL's CREATE TABLE asks.
-            ShareGroupError: by name, for bad options and for a subscription that the cluster does not have.
+            TableRefused: SQL's CREATE TABLE asks for the columns.
+            ShareGroupError: an option is wrong, or the cluster does not have a subscribed topic.
         """
         if _OF_A_TABLE in self.options:
             raise TableRefused()
@@ -83,8 +84,9 @@ class ShareGroupDataSource(DataSource):
         return spark_schema(options.include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The reader of a query. With ``.schema(...)`` Spark calls nothing of the source before this (seen). Bad
-        options, and columns that are not the source's, are errors of the reader's first call."""
+        """Returns the reader of a query. After ``.schema(...)``, Spark calls no other method of the source before this
+        one (seen). So the reader's first call raises the error for bad options, or for columns that are not the
+        source's."""
         try:
             if VIEW in self.options:
                 raise ViewIsNoStream()
@@ -102,12 +104,12 @@ class ShareGroupDataSource(DataSource):
 
     @named_errors_first
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a view. Spark asks for a batch's reader at the first action; ``load()`` is the same for batch
+        """Returns the reader of a view. Spark calls this at the first action, since ``load()`` is the same for batch
         and stream (seen).
 
         Raises:
             BatchReadRefused: no view is named.
-            ShareGroupError: by name, for bad options.
+            ShareGroupError: an option is wrong.
         """
         if VIEW not in self.options:
             raise BatchReadRefused()
@@ -117,7 +119,6 @@ class ShareGroupDataSource(DataSource):
 
 
 def _check_schema(schema: StructType, own: StructType) -> None:
-    """Check that the names and types are the source's own."""
     if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
         columns = schema.simpleString().removeprefix("struct<").removesuffix(">")
         raise SchemaRefused(columns=columns, fixed=", ".join(own.names))

@@ -14,11 +14,8 @@ _LARGEST_PARTITION = 2**31 - 1
 
 
 def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
-    """Parse ``{"orders":[0,1]}``: topic -> ascending partitions.
-
-    Raises:
-        InvalidOption: the text is not such JSON, or names no partition.
-    """
+    """Parse ``{"orders":[0,1]}``: topic -> ascending partitions. Raises InvalidOption if the text is not such JSON, or
+    names no partition."""
     example = '{"orders":[0,1]}'
     assign: dict[str, tuple[int, ...]] = {}
     for topic, partitions in _object("assign", text, example).items():
@@ -33,12 +30,9 @@ def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
 def parse_starting_offsets(
     text: str | None, topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
 ) -> str | None:
-    """Parse startingOffsets: ``earliest``, ``latest``, JSON with sorted keys, or None. Where it is None, or does not
-    name a partition, the group's share.auto.offset.reset holds.
-
-    Raises:
-        InvalidOption: the text is none of these, or names a topic or partition that the query does not read.
-    """
+    """Parse startingOffsets: ``earliest``, ``latest`` or JSON; returns JSON with sorted keys. If it is None or lacks a
+    partition, the group's share.auto.offset.reset applies. Raises InvalidOption if the text is wrong, or names a topic
+    or partition that the query does not read."""
     if text is None:
         return None
     if text.strip().lower() in ("earliest", "latest"):

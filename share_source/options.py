@@ -1,8 +1,8 @@
-"""The source's options: from the texts that Spark hands over to a frozen value, or a named error that says what to do.
+"""The source's options: parses Spark's texts into a frozen value, or raises a named error that says what to do.
 
 Rule: no I/O and no librdkafka here, since Spark makes a data source on executors too, and more than once.
-``check_kafka_config`` checks on the driver, before the query starts, what only librdkafka knows.
-Spark itself adds only the option ``path``, for load(path) (seen).
+``check_kafka_config`` checks what only librdkafka knows, on the driver, before the query starts. Spark itself adds only
+the option ``path``, for load(path) (seen).
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from share_source.source_option_table import TABLE
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 LEAST_POLL_TIMEOUT_MS = 120_000
-"""The default of kafkaConsumer.pollTimeoutMs is no shorter, in milliseconds: Spark's Kafka source has this one."""
+"""The default of kafkaConsumer.pollTimeoutMs is at least this many milliseconds, as in Spark's Kafka source."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SourceOptions(GroupOptions):
-    """The options of a query's source; picklable; ``repr`` shows no secrets.
+    """The options of a query's source. Picklable; ``repr`` shows no secrets.
 
     Exactly one of ``topics``, ``topic_pattern`` and ``assign`` is set. ``starting_offsets``: None, ``earliest``,
-    ``latest`` or JSON with sorted keys. ``kafka_config`` has no group.id, since the reader assigns partitions and joins
-    no consumer group.
+    ``latest`` or JSON with sorted keys. ``kafka_config`` has no group.id: the reader joins no consumer group.
     """
 
     topics: tuple[str, ...] = ()
@@ -77,7 +76,7 @@ class SourceOptions(GroupOptions):
 
 
 def _poll_timeout_ms(coordinator_configs: Mapping[str, str]) -> int:
-    """The default of kafkaConsumer.pollTimeoutMs: a task waits for brokers as long as its query does."""
+    """Returns the default of kafkaConsumer.pollTimeoutMs: a task waits for brokers as long as its query does."""
     return max(CoordinatorConfig.parse(coordinator_configs).share_broker_outage_timeout_ms, LEAST_POLL_TIMEOUT_MS)
 
 

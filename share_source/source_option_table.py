@@ -131,4 +131,4 @@ OWNED: dict[str, str] = {
 TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)
 
 VIEW = "view"
-"""The option with which a read is a look at groups; it has a table of its own (share_source/views/reader.py)."""
+"""With this option a read shows groups; such a read has options of its own (share_source/views/reader.py)."""

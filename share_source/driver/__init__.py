@@ -1,2 +1,1 @@
-"""The source on the driver: the checks at ``load()``, the readers that Spark asks for offsets and partitions, and the
-query's lines in the log."""
+"""The source on the driver: the checks at ``load()``, the readers of queries, and a query's lines in the log."""

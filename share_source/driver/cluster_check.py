@@ -1,7 +1,7 @@
-"""The checks at ``load()`` that need files, librdkafka or the cluster: on the driver, before the query starts.
+"""The checks at ``load()`` that need files, librdkafka or the cluster. They run on the driver, before the query starts.
 
-Rule: a check refuses only what is wrong for every group, since load() does not know the group's state. What depends on
-it (startingOffsets that lacks a partition of a new group) is checked by the coordinator, when the query joins.
+Rule: a check refuses only what is wrong for every group, since load() does not know the group's state. The coordinator
+checks the rest when the query joins, for example startingOffsets that lack a partition of a new group.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from share_source.options import SourceOptions
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 LEADER_S = 1.0
-"""Leaders that take no connection within this many seconds are logged. All are tried at the same time, and load() goes
-on as soon as all have taken one."""
+"""Leaders that accept no connection within this many seconds are logged. All are tried at once, and load() continues as
+soon as all have accepted."""
 MOST_LEADERS = 32
-"""Up to this many leaders are asked: each has a thread."""
+"""Up to this many leaders are tried, each in a thread."""
 
 _log = logging.getLogger(__name__)
 
 
 def check_at_load(options: SourceOptions) -> str:
-    """All checks of load() but those of the options' texts, which SourceOptions.parse makes. Returns the cluster's id,
-    or its addresses if it has none.
+    """Run all checks of load(), except those of SourceOptions.parse. Returns the cluster's id, or its addresses if it
+    has no id.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: see GroupOptions.check_kafka_config.
@@ -62,13 +62,13 @@ def check_at_load(options: SourceOptions) -> str:
 
 
 def check_clients(options: SourceOptions) -> None:
-    """Check that the query's clients can be made: the token and certificates for standalone coordinators, or the folder
-    by which one is found on this host, and the properties of the tasks' consumers, also together.
+    """Check that the query's clients can be made: the token and the certificates for standalone coordinators, or else
+    the runtime directory of this host, and the properties of the tasks' consumers.
 
     Raises:
         UnsafeDirectory: SHAREGROUP_RUNTIME_DIR names a folder that can't be used.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
-        UnknownReader: SHAREGROUP_READER has a value that is not known.
+        UnknownReader: SHAREGROUP_READER has an unknown value.
         InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer.
     """
     if CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
@@ -88,17 +88,17 @@ def check_clients(options: SourceOptions) -> None:
 
 
 def check_cluster(options: SourceOptions) -> str:
-    """Check the subscription, startingOffsets and the dead letter topic on the cluster, and the rights on the topics. A
-    pattern may match no topic yet. A standalone coordinator has credentials of its own, and checks the dead letter
-    topic itself when the query joins. Returns the same as check_at_load.
+    """Check on the cluster the subscription, startingOffsets, the rights on the topics and, for a coordinator on
+    demand, the dead letter topic. (A standalone coordinator has credentials of its own, and checks that topic when the
+    query joins.) A pattern may match no topic yet. Returns the same as check_at_load.
 
     Raises:
         BrokerNotReachable: no broker answers.
         UnknownTopic, TopicNotAuthorized: a topic of subscribe or assign does not exist, or may not be seen.
-        ReadDenied: a topic may be seen, and not read.
+        ReadDenied: a topic may be seen, but not read.
         UnknownPartition: a topic has no such partition of assign.
         InvalidStartingOffsets: a topic has no such partition of startingOffsets.
-        DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: as the topics, for the dead letter topic.
+        DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: the same for the dead letter topic.
         DeadLetterTopicSubscribed: the query reads the dead letter topic.
     """
     dead_letters = options.group_configs.get(DEAD_LETTER_TOPIC, "").strip()
@@ -121,7 +121,7 @@ def check_cluster(options: SourceOptions) -> str:
 
 
 def subscribed(options: SourceOptions, metadata: Any) -> list[str]:
-    """The topics of subscribe or assign, also those that do not exist; of subscribePattern, those that it matches."""
+    """Returns the topics of subscribe or assign, also missing ones; for subscribePattern the topics that match."""
     if options.topic_pattern is None:
         return [*options.topics, *(options.assign or {})]
     return sorted(topic for topic in metadata.topics if matches(options.topic_pattern, topic))
@@ -145,8 +145,8 @@ def _check_dead_letter_topic(
 
 
 def _tell_of_leaders(metadata: Any, topics: Iterable[str]) -> None:
-    """Log the leaders of these topics whose advertised address takes no connection from this host. A leader may only be
-    away for a moment, and executors may be elsewhere: nothing is refused."""
+    """Log the leaders of these topics that accept no connection from this host at their advertised address. Nothing is
+    refused: the leader may be down for a moment, and executors may run elsewhere."""
     ids = {partition.leader for topic in topics for partition in metadata.topics[topic].partitions.values()}
     leaders = [metadata.brokers[leader] for leader in sorted(ids) if leader in metadata.brokers][:MOST_LEADERS]
     reasons = {(broker.host, broker.port): f"no answer within {LEADER_S:.0f} s" for broker in leaders}

@@ -1,8 +1,8 @@
-"""A replayed plan without the records that can't be read: the driver finds and rejects them before tasks read the plan.
+"""Removes unreadable records from a replayed plan: the driver finds and rejects them before tasks read the plan.
 
-An executor that finds a damaged batch fails its task, as Spark's Kafka source does, and can't tell the coordinator,
+An executor that finds a damaged batch fails its task, as Spark's Kafka source does. It can't tell the coordinator,
 which it may not reach. So the process that replays the batch reads it first, and has exactly those records rejected
-(docs/adr/0042). Rule: the rejection is durable before any task reads, so that no such record is ever accepted.
+(docs/adr/0042). Rule: the rejection is durable before any task reads, so such a record is never accepted.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Damaged = dict[Key, list[Damage]]
 
 MOST_OFFSETS = 100_000
 MOST_BYTES = 256 << 20
-"""The driver scans replayed plans of up to this many offsets, and stops after this many bytes: some seconds. A larger
-plan that fails again is acquired in slices, which are smaller."""
+"""The driver scans replayed plans of up to MOST_OFFSETS offsets, and stops after this many bytes, which takes some
+seconds. A larger plan that fails again is acquired in slices, which are smaller."""
 MOST_S = 60.0
-"""The driver stops scanning after this many seconds. It rejects what it found; the tasks report the rest, and the next
-replay scans again. Finding the end of one damaged batch takes some 20 requests, of milliseconds each, or of 10 s where
-a broker does not answer."""
+"""The driver stops scanning after this many seconds, and rejects what it found. The tasks report the rest, and the next
+replay scans again. It takes some 20 requests to find the end of one damaged batch: milliseconds each, or 10 s where a
+broker does not answer."""
 _TIMEOUT_MS = 10_000
-"""The driver stops reading after this many milliseconds without a record. The tasks then report the error."""
+"""The driver stops scanning after this many milliseconds without a record. The tasks then report the error."""
 
 
 def damaged_offsets(task: ReadTask) -> Damaged:
-    """Returns the task's offsets that can't be read, up to MOST_BYTES and MOST_S. Empty if the task is no replay, has
-    more than MOST_OFFSETS offsets, or the driver can't read: the tasks then report why."""
+    """Returns the task's unreadable offsets, found within MOST_BYTES and MOST_S. Empty if the task is no replay, has
+    more than MOST_OFFSETS offsets, or can't be read: the tasks then report why."""
     counts = [held.delivery_count for part in task.partitions for held in part.ranges]
     if max(counts, default=0) < 2 or sum(part.records for part in task.partitions) > MOST_OFFSETS:
         return {}
@@ -55,11 +55,8 @@ def damaged_offsets(task: ReadTask) -> Damaged:
 
 
 def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], damaged: Damaged) -> None:
-    """Log these offsets, and have the coordinator reject them, each with its reason, when the plan completes.
-
-    Raises:
-        ShareGroupError: the coordinator refuses, by name.
-    """
+    """Log these offsets, and have the coordinator reject each of them, with its reason, when the plan completes. Raises
+    ShareGroupError if the coordinator refuses."""
     rows = []
     for part in partitions:
         for damage in damaged.get((part.topic, part.partition), ()):
@@ -83,7 +80,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
 
 
 def without(partitions: Iterable[PartitionPlan], damaged: Damaged) -> tuple[PartitionPlan, ...]:
-    """The partitions without the damaged offsets."""
+    """Returns the partitions without the damaged offsets."""
     kept = []
     for part in partitions:
         ranges = part.ranges
@@ -97,7 +94,6 @@ def without(partitions: Iterable[PartitionPlan], damaged: Damaged) -> tuple[Part
 
 
 def _outside(held: AcquiredRange, first: int, last: int) -> list[AcquiredRange]:
-    """The parts of a range below ``first`` and above ``last``."""
     below = held._replace(last=min(held.last, first - 1))
     above = held._replace(first=max(held.first, last + 1))
     return [

@@ -1,8 +1,8 @@
-"""Completes the last batch of an AvailableNow run that is over, from the driver's program.
+"""Completes the last batch of a finished AvailableNow run, from the driver's program.
 
-Spark 4.0 and 4.1 do not tell the source that this batch was committed; the next run of the query would complete it
-(docs/run/spark.md, "Which Spark has what"). The query's progress names the end of the last committed batch: Spark
-reports a batch after ``commits/N`` is written (docs/trust/facts.md, S28).
+Spark 4.0 and 4.1 do not tell the source that this batch was committed; otherwise the next run of the query completes it
+(docs/run/spark.md, "Which Spark has what"). The query's progress names the end of the last committed batch, since Spark
+reports a batch after it has written ``commits/N`` (docs/trust/facts.md, S28).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]:
-    """Complete the last committed batch of a query that has ended. Returns the ids of the completed plans, one for each
-    source of the group in the query. None is completed if this run committed no batch, or stopped in the batch after
-    it. A second call, or a call on a newer Spark, changes nothing. ``options``: those of the query's source.
+    """Complete the last committed batch of a query that has ended. ``options``: those of the query's source. Returns
+    the ids of the completed plans, one for each source of the group in the query; none if this run committed no batch,
+    or stopped in a later batch. A second call, or a call on a newer Spark, changes nothing.
 
     Raises:
-        QueryStillRuns: the query has not ended: its own reader will complete the batch.
-        ShareGroupError: an option is wrong, or the coordinator refuses, by name.
+        QueryStillRuns: the query has not ended; its own reader will complete the batch.
+        ShareGroupError: an option is wrong, or the coordinator refuses the request.
     """
     parsed = SourceOptions.parse(options)
     if query.isActive:
@@ -39,7 +39,7 @@ def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]
 
 
 def _complete(options: SourceOptions, end: PlanOffset) -> bool:
-    """Returns whether the plan is completed and the query began no later one."""
+    """Returns whether the plan is complete. It is not if the query has begun a later plan."""
     session = plan_reader.open_session(options, end.member_id)
     completed = False
     try:

@@ -1,13 +1,12 @@
-"""A reader's knowledge of Spark's log on Spark 4.0 and 4.1, where ``latestOffset()`` has no arguments.
+"""What a reader knows of Spark's log on Spark 4.0 and 4.1, where ``latestOffset()`` has no arguments.
 
-There Spark tells a reader where its log ends all the same: a process of a query that has a log is asked for
-``partitions(end, end)`` first, with the end of the last batch that is logged, whether that is committed or not; then
-either for ``partitions(start, end)``, a replay, or for ``latestOffset()``, which means that the batch is committed
-(docs/trust/facts.md, S25). In the same process ``latestOffset()`` after ``partitions(start, end)`` means the same.
+If the query has a log, Spark first calls ``partitions(end, end)`` with the end of the last logged batch, committed or
+not. Then it calls ``partitions(start, end)`` for a replay, or ``latestOffset()``, which means that the batch is
+committed (docs/trust/facts.md, S25). ``latestOffset()`` after ``partitions(start, end)`` means the same.
 
-Rule: a reader never guesses which batch was committed. In another order of the calls the reader can't know, and
-refuses: Spark's wrapper for AvailableNow asks ``latestOffset()`` before Spark has looked into its log, so that a batch
-which was committed and one that is about to be replayed look alike.
+Rule: a reader never guesses which batch was committed. If the calls come in another order, it refuses. Spark's wrapper
+for AvailableNow calls ``latestOffset()`` before Spark has read its log, so a committed batch and a batch to replay
+would look alike.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Offset = Mapping[str, Any]
 
 
 class LoggedEnd(NamedTuple):
-    """``end``: the end of the last batch in Spark's log, as Spark named it. ``initial``: the initial offset that the
-    process returned before Spark named an end. ``offered``: its last answer was new, and Spark has asked for no tasks
+    """``end``: the end of the last batch in the log, as Spark named it. ``initial``: the initial offset that the reader
+    returned before Spark named an end. ``offered``: the last reply was a new offset, and Spark has asked for no tasks
     since."""
 
     end: Offset | None = None
@@ -31,26 +30,21 @@ class LoggedEnd(NamedTuple):
     offered: bool = False
 
     def partitions_asked(self, start: Offset, end: Offset) -> LoggedEnd:
-        """Returns the knowledge after ``partitions(start, end)``.
-
-        Raises:
-            LogNotTold: the process was asked for an offset first, as if there were no log; but there is one.
-        """
+        """Returns the knowledge after ``partitions(start, end)``. Raises LogNotTold if there is a log, though Spark
+        asked for an offset first, as if there were none."""
         if self.end is None and self.initial is not None and start != self.initial:
             raise LogNotTold()
         return LoggedEnd(end)
 
     def latest_asked(self, initial: Offset) -> Offset:
-        """Returns the end of the last batch, which is committed; ``initial`` if there is no log.
-
-        Raises:
-            LogNotTold: Spark asks again, and did not log the new offset that it was given.
-        """
+        """Returns the end of the last committed batch; ``initial`` if there is no log. Raises LogNotTold if Spark asks
+        again without having logged the new offset of the last reply."""
         if self.offered:
             raise LogNotTold()
         return initial if self.end is None else self.end
 
     def answered(self, committed: Offset, answer: Offset) -> LoggedEnd:
-        """Returns the knowledge after ``latestOffset()``: the reader's answer to what :meth:`latest_asked` returned."""
+        """Returns the knowledge after ``latestOffset()``, with the reader's reply to the offset of
+        :meth:`latest_asked`."""
         initial = committed if self.end is None else None
         return LoggedEnd(self.end, initial, offered=answer != committed)

@@ -1,4 +1,4 @@
-"""Which source wrote an offset of Spark's log that is not ours, by the offset's form."""
+"""Recognizes by its form which source wrote an offset of Spark's log that is not ours."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ from typing import Any
 from share_source.errors import CheckpointOfAnotherSource
 
 _LONGEST = 2_000
-"""An error prints startingOffsets of up to this many characters; longer ones are in the checkpoint's files."""
+"""An error prints startingOffsets of up to this many characters, and names the checkpoint's file otherwise."""
 _KEYS = {
     "Spark's file source": {"logOffset"},
     "Spark's rate-micro-batch source": {"offset", "timestamp"},
     "Delta Lake's source": {"reservoirId", "reservoirVersion"},
     "Iceberg's source": {"snapshot_id", "position"},
 }
-"""The keys that each source's offset has, among others."""
+"""Keys that each source's offset has, perhaps with others."""
 
 
 _OURS = {"group", "member"}
-"""The keys that each version of sharegroup's own source writes."""
+"""Keys that every version of sharegroup's own source writes."""
 
 
 def check_ours(offset: Any, starts_at: Any) -> None:
-    """Returns if the form is that of sharegroup's own source. ``starts_at``: where the batch begins that Spark asks
-    for, after the last one that it committed; None if that is not known.
-
-    Raises:
-        CheckpointOfAnotherSource: it names the source, if its form is known, and, for Spark's Kafka source, the
-            startingOffsets that continue it.
-    """
+    """Check that sharegroup's source wrote the offset. ``starts_at``: where the requested batch begins, after the last
+    committed one; None if not known. Raises CheckpointOfAnotherSource otherwise: the error names the source if its form
+    is known and, for Spark's Kafka source, the startingOffsets that continue it."""
     found = set(offset) if isinstance(offset, dict) else set()
     if found >= _OURS and not _is_kafka(offset):
         return
@@ -45,7 +41,7 @@ def check_ours(offset: Any, starts_at: Any) -> None:
 
 
 def _is_kafka(offset: Any) -> bool:
-    """Whether it is ``{"orders":{"0":4000}}``. Event Hubs' own source has that form as well."""
+    """Whether the offset has the form ``{"orders":{"0":4000}}``. Event Hubs' own source has this form as well."""
     return (
         isinstance(offset, dict)
         and bool(offset)

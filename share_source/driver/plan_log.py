@@ -1,6 +1,6 @@
-"""Warnings in the driver's log about records that a query's batch does not have: one line for each reason.
+"""Warnings in the driver's log about records that a query's batch lacks: one line for each reason.
 
-A line has the count, the first ranges and the reason, so that a plan of thousands of ranges does not flood the log.
+A line has the count, the first ranges and the reason, so that thousands of ranges do not flood the log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None:
-    """Log the records that a replayed plan no longer holds: a line for each reason of
-    :class:`~coordinator.protocol.messages.LeftOut`."""
+    """Log the records that a replayed plan no longer holds, one line for each reason."""
     for reason in dict.fromkeys(entry.reason for entry in left_out):
         of_reason = [entry for entry in left_out if entry.reason == reason]
         _log.warning(
@@ -60,7 +59,7 @@ def tell_breaker(once: LogOnce, breaker: ReleaseBreaker | None) -> None:
 
 
 def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], total: int) -> None:
-    """Log which start offsets an administrator altered since the plan was acquired, by whom, and to where."""
+    """Log which start offsets an administrator altered after the plan was acquired, who did it, and the new offsets."""
     who = ", ".join(dict.fromkeys(each.by or "named in the coordinator's audit log" for each in altered))
     where = [
         f"{topic}-{partition} {'is deleted' if start is None else f'now begins at {start}'}"
@@ -80,7 +79,7 @@ def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], tota
 
 
 def warn_given_up(group_id: str, given_up: Iterable[GivenUp]) -> None:
-    """Log the records that a completed plan archived at the delivery limit: a line for each disposition."""
+    """Log the records that a completed plan archived at the delivery limit, one line for each disposition."""
     for entry in given_up:
         ranges = [
             (f"{topic}-{partition} offsets {first} to {last}", last - first + 1)
@@ -97,7 +96,7 @@ def warn_given_up(group_id: str, given_up: Iterable[GivenUp]) -> None:
 
 
 def named_left_out(left_out: Sequence[LeftOut]) -> str:
-    """The first entries as text, and how many records the other entries have."""
+    """Returns the first entries as text, with the number of records in the other entries."""
     return _named([(str(entry), entry.count) for entry in left_out], sum(entry.count for entry in left_out))
 
 

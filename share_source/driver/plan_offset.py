@@ -28,8 +28,8 @@ from share_source.errors import ForeignCheckpoint, UnreadableOffset
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOffset:
-    """An offset of Spark's log. ``plan_id`` is empty in the initial offset, else the plan's (``INCARNATION.n``).
-    ``plan``: the plan's ranges as the log spells them; :meth:`partitions` parses them."""
+    """An offset of Spark's log. ``plan_id``: the plan's (``INCARNATION.n``); empty in the initial offset. ``plan``: the
+    ranges as the log spells them; :meth:`partitions` parses them."""
 
     group_id: str
     member_id: str
@@ -38,12 +38,12 @@ class PlanOffset:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any], group_id: str, *, starts_at: Any = None) -> PlanOffset:
-        """The offset as Spark's log holds it; the ranges are not parsed yet. ``starts_at``: the end of the last batch
-        that Spark committed, for the error's advice.
+        """Returns an offset of Spark's log, with unparsed ranges. ``starts_at``: the end of the last batch that Spark
+        committed, which the error's advice uses.
 
         Raises:
             CheckpointOfAnotherSource: another source wrote the offset, by its form.
-            UnreadableOffset: a version of this source wrote it that this one can't read.
+            UnreadableOffset: another version of this source wrote the offset, and this version can't read it.
             ForeignCheckpoint: a query of another share group wrote the offset.
         """
         check_ours(offset, starts_at)
@@ -58,11 +58,7 @@ class PlanOffset:
         return cls(group_id=logged, member_id=member_id, plan_id=plan_id, plan=offset.get("plan", {}))
 
     def partitions(self) -> tuple[PartitionPlan, ...]:
-        """The logged plan, by topic and partition.
-
-        Raises:
-            UnreadableOffset: the ranges were not written by this source.
-        """
+        """Returns the logged plan by topic and partition. Raises UnreadableOffset if the ranges have another form."""
         try:
             return tuple(
                 msgspec.convert(

@@ -1,10 +1,10 @@
-"""The reader of a streaming query without its ``latestOffset``, which differs between versions of Spark. Spark runs a
-reader in a Python process of its own on the driver host (docs/trust/protocol.md, "One micro-batch").
+"""The reader of a streaming query, without ``latestOffset``, which differs between versions of Spark:
+share_source.driver.reader has it for Spark 4.2 and newer, share_source.driver.reader_without_start for older ones.
+Spark runs a reader in a Python process of its own on the driver's host (docs/trust/protocol.md, "One micro-batch").
 
-A subclass answers ``latestOffset``: share_source.driver.reader with Spark 4.2 and newer,
-share_source.driver.reader_without_start before. The reader calls the coordinator only: it acquires, starts and
-completes plans. It hands executors a plan that is cut into tasks; the executors read from the brokers themselves. Rule:
-everything that must survive a crash is in the coordinator's state or in Spark's log, never in the reader.
+The reader calls only the coordinator: it acquires, starts and completes plans, and cuts each plan into tasks. Executors
+read the tasks' records from the brokers. Rule: everything that must survive a crash is in the coordinator's state or in
+Spark's log, never in the reader.
 """
 
 from __future__ import annotations
@@ -62,12 +62,8 @@ ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 
 
 def open_session(options: SourceOptions, member_id: str) -> MemberSession:
-    """Find or start the coordinator, and join the group.
-
-    Raises:
-        ShareGroupError: by name, if the group's configs or the subscription are wrong, or the coordinator cannot be
-            reached or started.
-    """
+    """Find or start the coordinator, and join the group. Raises ShareGroupError if the group's configs or the
+    subscription are wrong, or if the coordinator can't be reached or started."""
     client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
     name, pid = application()
     return MemberSession(
@@ -86,7 +82,7 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
 
 
 class TaskPartition(InputPartition):
-    """One Spark task's part of a plan. ``plan``: the plan, for signals of tasks."""
+    """One Spark task's part of a plan. ``plan``: the plan that signals of the task name."""
 
     def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
         super().__init__(None)
@@ -97,8 +93,8 @@ class TaskPartition(InputPartition):
 
 
 class PlanReader(DataSourceStreamReader):
-    """The stream reader without its ``latestOffset``. docs/trust/protocol.md describes the order of Spark's calls;
-    Spark may repeat each call."""
+    """The stream reader without its ``latestOffset``. Spark may repeat each call; docs/trust/protocol.md has their
+    order."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -114,20 +110,15 @@ class PlanReader(DataSourceStreamReader):
         self._once = LogOnce(logger)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the offset of a new query, with a new member id; the same one if called again. The reader does not
-        join yet: the query may be a replay, whose log names another member."""
+        """Returns the offset of a new query, with a new member id; repeated calls return the same one. The reader does
+        not join yet: if the query is replayed, its log names another member."""
         self._new_member_id = self._new_member_id or uuid.uuid4().hex
         return initial_offset(self._options.group_id, self._new_member_id)
 
     def _next_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
-        """Complete ``start``, whose batch is committed, then acquire the next plan of up to ``most`` records. Returns
-        ``start`` if there is nothing to acquire.
-
-        Raises:
-            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
-                this source's.
-            ShareGroupError: the coordinator refuses the request, by name.
-        """
+        """Complete ``start``, whose batch is committed. Then acquire the next plan, of up to ``most`` records. Returns
+        the plan's offset, or ``start`` if there is nothing to acquire. Raises ShareGroupError if the checkpoint is
+        wrong, as of PlanOffset.parse, or if the coordinator refuses the request."""
         offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
         session = self._joined_as(offset.member_id)
         reply = self._next_plan(session, offset.plan_id, most)
@@ -146,13 +137,13 @@ class PlanReader(DataSourceStreamReader):
         return end
 
     def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
-        """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
+        """Log altered start offsets once. The coordinator repeats them until the next plan is acquired."""
         told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
         if self._once.changes("altered", told) and told:
             warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
-        """Returns the coordinator's answer once ``start`` is completed. While the coordinator still reads the log to
+        """Complete ``start``, and return the coordinator's reply. While the coordinator must read more of the log to
         complete the plan, the reader asks again."""
         while True:
             reply = self._ask_next(session, start, most)
@@ -181,10 +172,8 @@ class PlanReader(DataSourceStreamReader):
 
         Raises:
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
-            PlanDiffersFromLog: the group's plan is not the plan in Spark's log; nothing was changed.
-            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
-                this source's.
-            ShareGroupError: the coordinator refuses the request, by name.
+            PlanDiffersFromLog: the group's plan differs from the plan in Spark's log; nothing was changed.
+            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
         """
         self._pace.busy()
         offset = PlanOffset.parse(end, self._options.group_id, starts_at=start)
@@ -235,12 +224,9 @@ class PlanReader(DataSourceStreamReader):
         )
 
     def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
-        """Returns the plan's partitions without the offsets that can't be read. These are rejected before any task
-        reads: a task of the attempt before may have failed for them, and tasks stage nothing of what they read.
-
-        Raises:
-            ShareGroupError: the coordinator refuses the outcomes, by name.
-        """
+        """Returns the plan's partitions without the unreadable offsets, which are rejected first: a task of an earlier
+        attempt may have failed on them, and tasks stage nothing of what they read. Raises ShareGroupError if the
+        coordinator refuses the outcomes."""
         partitions = reply.plan.partitions
         task = self._task(
             self._ranges_of(partitions, reply.plan.plan_id), reply.isolation_level or session.isolation_level
@@ -288,30 +274,24 @@ class PlanReader(DataSourceStreamReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task on an executor. It uses the task only, no state of the reader.
-
-        Raises:
-            ShareGroupError: see share_source.executor.task_reader.read_task.
-        """
+        """Read a task, on an executor: no state of the reader is used. Raises as
+        share_source.executor.task_reader.read_task."""
         assert isinstance(partition, TaskPartition)
         if partition.plan is not None:
             _leave_note(partition.plan, partition.task.kafka_config)
         return named_errors_first_in(read_task(partition.task))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Completes nothing: Spark calls this too late, or never; the next ``latestOffset(start=end)`` says that the
-        batch is committed. The call shows that the query had a batch, perhaps of another source, so the next wait is
-        short."""
+        """Completes nothing, since Spark calls this too late or never: the next ``latestOffset(start=end)`` tells that
+        the batch is committed. But the call shows that the query had a batch, perhaps of another source, so the next
+        wait is short."""
         self._pace.busy()
 
     @named_errors_first
     def stop(self) -> None:
-        """Stop the heartbeats, and log what this process did. The session ends at its timeout, so a query that restarts
-        within it keeps its batch.
-
-        Raises:
-            UnreadableOffset: Spark calls this since it has read an offset that is no JSON.
-        """
+        """Stop the heartbeats, and log what this process did. The session is left to its timeout, so that a query that
+        restarts within it keeps its batch. Raises UnreadableOffset if Spark calls this after it has read an offset that
+        is no JSON."""
         error = sys.exc_info()[1]
         with last_lines():
             if self._session is not None and self._session.close():
@@ -343,8 +323,8 @@ class PlanReader(DataSourceStreamReader):
 
 
 def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:
-    """Write which plan the batch is, for the signals of this host's tasks, and offer to start a coordinator on demand
-    that passes them on. A failure is logged, and fails no task."""
+    """Note which plan the batch is, for the signals of tasks on this host, and offer to start a coordinator on demand
+    that passes the signals on. A failure is logged; it fails no task."""
     context = TaskContext.get()
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
@@ -366,7 +346,6 @@ def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:
 
 
 def _start(on_demand: OnDemand) -> None:
-    """Start the coordinator on this host, unless it runs. A failure is logged."""
     try:
         on_demand.connect().close()
     except Exception as error:  # noqa: BLE001 - the thread waits for the next task

@@ -1,10 +1,9 @@
-"""Runs a function before Spark ends the process of a query's source, since the query stops: by SIGTERM, or by the end
-of its input (both seen).
+"""Runs a function before Spark ends the process of a query's source, by SIGTERM or by the end of its input (both seen).
 
-Java closes its ends of this process's pipes then (seen), so that no line reaches the driver's log by standard error any
-more. The last lines go to the driver's own standard error, where the system shows it (Linux's /proc) and a line there
-can do no harm. Rule: the process ends, also while its main thread waits for an answer, or the function hangs: at
-SIGTERM the function runs in a thread of its own, which ends the process, and has some seconds for that.
+Java has closed its ends of this process's pipes by then (seen), so standard error no longer reaches the driver's log.
+The last lines go to the driver's own standard error instead, if the system shows it (Linux's /proc) and a line there
+does no harm. Rule: the process ends, even if its main thread waits for a reply, or the function hangs. At SIGTERM a
+thread of its own runs the function, for up to LONGEST_S, and then ends the process.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from share_spark.log import log_to
 
 SOURCE_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 LONGEST_S = 5.0
-"""The function is cut off after this many seconds: Spark does not wait for the process."""
+"""The process ends after this many seconds, even if the function still runs: Spark does not wait for the process."""
 _BY_SIGTERM = 128 + signal.SIGTERM
 
 _speaks_last = threading.Lock()
 _driver: list[int] = []
-"""The process id of our parent, the driver, if this is Spark's process for a source."""
+"""The process id of the parent, the driver, if this is Spark's process for a source."""
 
 
 def before_sigterm_ends(function: Callable[[], None]) -> None:
-    """Have the function called when SIGTERM comes, before the process ends. Does nothing outside of Spark's process for
-    a source, whose signals are not ours, and where a handler is set already."""
+    """Have the function called at SIGTERM, before the process ends. Does nothing outside of Spark's process for a
+    source, whose signals are not ours, or if another handler is set."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or spec.name != SOURCE_PROCESS or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
@@ -48,8 +47,8 @@ def before_sigterm_ends(function: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def last_lines() -> Iterator[None]:
-    """A context for the last lines of the process of a query's source: they reach the driver's log, and SIGTERM ends
-    the process after them. The main thread and the one that waits for SIGTERM come here one after the other."""
+    """A context in which the last lines of a source's process reach the driver's log. SIGTERM ends the process only
+    after them: the main thread and the thread that waits for SIGTERM enter one after the other."""
     with _speaks_last:
         with contextlib.suppress(OSError):
             if _driver and takes_lines(_driver[0]):
@@ -69,8 +68,8 @@ def _wait(reading: int, function: Callable[[], None]) -> None:
 
 
 def takes_lines(driver: int) -> bool:
-    """Whether a line may be written to the standard error of our parent. A file must be open for appending: otherwise
-    the parent's next line would overwrite ours."""
+    """Whether this process may write a line to the driver's standard error. If that is a file, it must be open for
+    appending: otherwise the driver's next line would overwrite ours."""
     try:
         if os.getppid() != driver:
             return False

@@ -1,7 +1,6 @@
-"""The lines of a query's source in the log: ``started``, ``reads`` and its configs, with the options that have no
-effect here, and ``ended``.
+"""The log lines of a query's source: ``started``, ``reads``, the configs, options without an effect, and ``ended``.
 
-Rule: they are made of what the coordinator answered, and no query fails for them.
+Rule: the lines show what the coordinator replied, and no query fails because of a line.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool) -> None:
-    """Log ``started``, ``reads``, the configs, and a line for each option that has no effect, or not the written
-    one. ``is_new``: the query has a new checkpoint."""
+    """Log ``started``, ``reads``, the configs, and each option without an effect or with another effect than written.
+    ``is_new``: the query has a new checkpoint."""
     joined = session.joined
     group: GroupDescription | None = None
     try:
@@ -68,8 +67,8 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
 
 
 def _reader() -> str:
-    """Returns the read path of this host, as ``sharegroup --version`` names it. An executor logs its own, or refuses
-    its first task."""
+    """Returns the reader of this host, as ``sharegroup --version`` shows it. Executors log theirs, or refuse their
+    first task."""
     try:
         return str(reader_choice())
     except ShareGroupError as error:
@@ -77,7 +76,6 @@ def _reader() -> str:
 
 
 def _where(partitions: Iterable[PartitionDescription]) -> str:
-    """Returns the lag, and the first undone offset and the lag of each partition."""
     found = sorted(partitions, key=lambda p: (p.topic, p.partition))
     lag = sum(p.lag or 0 for p in found)
     unknown = any(p.lag is None for p in found)
@@ -99,8 +97,8 @@ def _subscription(options: SourceOptions) -> str:
 def _log_starting_offsets(
     options: SourceOptions, joined: Joined, group: GroupDescription | None, *, is_surprise: bool
 ) -> None:
-    """Log that startingOffsets have no effect, or begin elsewhere than they name. ``is_surprise``: a person may expect
-    an effect, since the query has a new checkpoint, and joins no other members."""
+    """Log that startingOffsets have no effect, or that a partition begins elsewhere than they name. ``is_surprise``: a
+    person may expect an effect, since the query has a new checkpoint and joins no other members."""
     name, text = "startingOffsets", options.starting_offsets
     if text is None:
         name, text = "share.auto.offset.reset", options.group_configs.get("share.auto.offset.reset", "")
@@ -125,7 +123,7 @@ def _log_starting_offsets(
 
 
 def reset_command(bootstrap_servers: str, group_id: str) -> str:
-    """The command by which a person lets a group read its topics again."""
+    """Returns the command with which a person lets a group read its topics again."""
     group = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --group {shlex.quote(group_id)}"
     return f"sharegroup groups {group} --reset-offsets --all-topics --to-earliest --execute"
 
@@ -133,7 +131,7 @@ def reset_command(bootstrap_servers: str, group_id: str) -> str:
 def _beyond(
     starting_offsets: str | None, partitions: Iterable[PartitionDescription]
 ) -> list[tuple[PartitionDescription, int]]:
-    """Returns the partitions that begin at another offset than startingOffsets names, with the named offset."""
+    """Returns the partitions that begin elsewhere than startingOffsets says, with the offset in startingOffsets."""
     if not (starting_offsets or "").startswith("{"):
         return []
     named: Mapping[str, Mapping[str, int]] = json.loads(starting_offsets or "")
@@ -164,7 +162,6 @@ class QueryCounts:
         )
 
     def add(self, reply: PlanReply) -> None:
-        """Counts the plan that this answer completed, and the plan that it acquired."""
         self._outcomes.update(reply.outcomes)
         self._archived += sum(entry.count for entry in reply.given_up)
         plan = reply.plan

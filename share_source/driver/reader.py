@@ -15,11 +15,12 @@ from share_source.options import SourceOptions
 from share_spark.border import named_errors_first
 
 NO_LIMIT = ReadMaxRows(2**63 - 1)
-"""The read limit of a query without maxOffsetsPerTrigger. Not ReadAllAvailable: only Trigger.Once sends that."""
+"""The read limit of a query without maxOffsetsPerTrigger. It can't be ReadAllAvailable, which only Trigger.Once
+sends."""
 REPORT_EVERY_S = 1.0
-"""The end offsets in the query's progress are reused for this many seconds: Spark asks for them at each trigger."""
+"""The end offsets in the query's progress are asked for at most every this many seconds; Spark asks at each trigger."""
 REPORT_IDLE_EVERY_S = 5.0
-"""The same while the query is idle, when Spark reports its progress every ten seconds."""
+"""The same for an idle query, whose progress Spark reports every ten seconds."""
 
 
 class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
@@ -38,14 +39,12 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
     @named_errors_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Complete ``start``, whose batch is committed, then acquire the next plan. Returns ``start`` if there is
+        """Complete ``start``, whose batch is committed. Then acquire the next plan. Returns ``start`` if there is
         nothing to acquire.
 
         Raises:
             TriggerOnceRefused: the query runs with Trigger.Once.
-            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
-                this source's.
-            ShareGroupError: the coordinator refuses the request, by name.
+            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
         """
         if isinstance(limit, ReadAllAvailable):
             raise TriggerOnceRefused()
@@ -54,8 +53,8 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
     @named_errors_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Returns the end offsets of the subscribed partitions for the query's progress: up to a second old, or five
-        while the query is idle."""
+        """Returns the end offsets of the subscribed partitions, for the query's progress. They may be a second old, or
+        five seconds while the query is idle."""
         if self._session is None:
             return None
         now_s, every_s = time.monotonic(), REPORT_IDLE_EVERY_S if self._pace.is_idle else REPORT_EVERY_S

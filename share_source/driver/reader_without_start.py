@@ -1,8 +1,8 @@
 """The reader of a streaming query on Spark 4.0 and 4.1, whose ``latestOffset()`` has no arguments.
 
-Which batch is committed follows from the order of Spark's calls (share_source.driver.logged_end). A plan has
-maxOffsetsPerTrigger records at most, whichever trigger the query has: Spark does not say which, and runs AvailableNow
-as one batch, whose plan is completed when the query is started again.
+The order of Spark's calls tells which batch is committed (share_source.driver.logged_end). A plan has at most
+maxOffsetsPerTrigger records with any trigger, since Spark does not say which trigger runs. AvailableNow is one batch,
+whose plan is completed when the query starts again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ class StreamReaderWithoutStart(PlanReader):
 
     @named_errors_first
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - Spark 4.0's signature
-        """Complete the last batch in Spark's log, which is committed by now, then acquire the next plan. Returns the
-        batch's end again if there is nothing to acquire.
+        """Complete the last batch in Spark's log, which is committed by now. Then acquire the next plan. Returns the
+        end of that batch again if there is nothing to acquire.
 
         Raises:
-            LogNotTold: which batch is committed can't be known.
-            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
-                this source's.
-            ShareGroupError: the coordinator refuses the request, by name.
+            LogNotTold: the order of the calls does not tell which batch is committed.
+            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
         """
         try:
             committed = dict(self._log.latest_asked(self.initialOffset()))
@@ -48,13 +46,8 @@ class StreamReaderWithoutStart(PlanReader):
 
     @named_errors_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Returns the tasks of the plan in ``end``; none where ``start`` equals it, by which Spark names the end of its
-        log.
-
-        Raises:
-            LogNotTold: which batch is committed can't be known.
-            ShareGroupError: as of :meth:`PlanReader.partitions`.
-        """
+        """Returns the tasks of the plan in ``end``; none if ``start`` equals ``end``, which only names the end of
+        Spark's log. Raises LogNotTold as :meth:`latestOffset`, and what :meth:`PlanReader.partitions` raises."""
         try:
             self._log = self._log.partitions_asked(start, end)
         except LogNotTold:
@@ -63,6 +56,6 @@ class StreamReaderWithoutStart(PlanReader):
         return super().partitions(start, end)
 
     def _leave(self) -> None:
-        """End the session at once, so that others get what this process acquired and Spark will not use."""
+        """Leave the group at once: other members get the records that this process acquired and Spark will not use."""
         if self._session is not None:
             self._session.close(leave=True)

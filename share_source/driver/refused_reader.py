@@ -1,7 +1,7 @@
 """The reader of a query that can't be read: its first call raises the named error.
 
-Spark hides an error of ``streamReader``: its process for a source then stops a reader that it does not have, and shows
-that mistake instead (seen in 4.2 and 4.3; read in 4.0 and 4.1).
+Spark hides an error that ``streamReader`` raises. Its process for a source then calls ``stop`` on a reader that does
+not exist, and Spark shows that error instead (seen in 4.2 and 4.3; read in 4.0 and 4.1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from share_spark.border import named_errors_first
 
 
 class RefusedReader(DataSourceStreamReader):
-    """Raises the error at each call that Spark may begin with."""
+    """Raises the error in every method that Spark may call first."""
 
     def __init__(self, error: ShareGroupError) -> None:
         self._error = error
@@ -50,7 +50,7 @@ class RefusedReader(DataSourceStreamReader):
         raise self._error
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing."""
 
 
 if HAS_ADMISSION_CONTROL:

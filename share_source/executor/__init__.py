@@ -1,2 +1,2 @@
-"""Reads records from the brokers: in the tasks of a query, and for a ShareConsumer. ``native`` has the compiled
+"""Reads records from the brokers, in the tasks of a query and for a ShareConsumer. ``native`` has the compiled
 reader."""

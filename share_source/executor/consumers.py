@@ -1,9 +1,9 @@
-"""A worker's cache of Kafka consumers. A consumer keeps its position from task to task, and the records that it has
-prefetched.
+"""A worker's cache of Kafka consumers. A cached consumer keeps its positions from task to task, and its prefetched
+records.
 
 The consumers join no consumer group: they assign partitions at explicit offsets, and commit nothing. Rules: a consumer
-belongs to one task at a time. If a task fails or ends early, its consumers are closed, since their positions are in
-doubt. An idle consumer is parked after PARK_AFTER_S, which frees its memory and stops its fetching, and closed after
+belongs to one task at a time. If a task fails or ends early, its consumers are closed, since their positions are not
+certain. An idle consumer is parked after PARK_AFTER_S, which frees its memory and stops its fetching, and closed after
 CLOSE_AFTER_S.
 """
 
@@ -28,24 +28,24 @@ from share_source.executor.range_cursor import Key
 from share_source.executor.record_batches import content_bytes, header_bytes, headers_of_all, timestamps_of
 
 FetchPosition = tuple[int, str]
-"""An offset, and the id of its topic (empty if it is not known)."""
+"""An offset, and the id of its topic (empty if not known)."""
 Config = tuple[tuple[str, Any], ...]
 """librdkafka's properties and callbacks, as pairs of name and value: hashable and comparable."""
 
 HELD_RECORDS = 10_000
 HELD_BYTES = 32 << 20
-"""A consumer leaves a partition that is read to its end once it holds this many of its records, or bytes of them, while
-it still reads others."""
+"""Once a consumer holds HELD_RECORDS or this many bytes of a partition that is read to its end, it unassigns the
+partition, while it reads others."""
 READ_THROUGH_RECORDS = 20_000
-"""A gap of up to this many offsets between two ranges is read through: moving a consumer costs as much time, and drops
-what it has prefetched."""
+"""A gap of up to this many offsets between two ranges is read through. Moving a consumer takes as long, and drops its
+prefetched records."""
 PARK_AFTER_S = 2.0
-"""A consumer idle for this many seconds stops fetching and frees its memory. A query with a short trigger takes it
-again sooner, with its prefetched records."""
+"""A consumer that was idle for this many seconds stops fetching and frees its memory. A query with a short trigger
+takes it again sooner, with its prefetched records."""
 CLOSE_AFTER_S = 300.0
-"""A consumer idle for this many seconds closes its connections."""
+"""A consumer that was idle for this many seconds closes its connections."""
 MAX_IDLE = 16
-"""A process keeps up to this many idle consumers, which bounds memory and connections."""
+"""A process keeps up to this many idle consumers, which limits memory and connections."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,19 +60,19 @@ _DEFAULTS = {
 
 
 def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Config:
-    """librdkafka's configuration of a task's consumers. The cache hands a consumer only to a task of the same
-    configuration."""
+    """Returns librdkafka's configuration of a task's consumers. The cache hands a consumer only to tasks with the same
+    one."""
     return tuple({**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": isolation_level}.items())
 
 
 MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
-"""Errors by which a broker reports that it has no such topic."""
+"""Errors with which a broker reports a missing topic."""
 
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Pause Python's garbage collector. A task, or one call that fetches, makes millions of objects without a cycle,
-    which the collector would scan again and again."""
+    """Pause Python's garbage collector. A task, or one fetch, makes millions of objects without a cycle, which the
+    collector would scan again and again."""
     if not gc.isenabled():
         yield
         return
@@ -84,7 +84,7 @@ def no_collector() -> Iterator[None]:
 
 
 class FetchEvent(NamedTuple):
-    """An error, or the end of a log, which librdkafka delivers among the records. ``partition`` is -1 for the whole
+    """An error or the end of a log, which librdkafka delivers among the records. ``partition`` is -1 for a whole
     topic."""
 
     error: KafkaError
@@ -94,12 +94,11 @@ class FetchEvent(NamedTuple):
 
     @classmethod
     def of(cls, message: Message, error: KafkaError) -> FetchEvent:
-        """The event of a message that carries an error."""
         return cls(error, *_key_of(message), _known(message.offset()))
 
 
 class Fetched(NamedTuple):
-    """Fetched records, their timestamps (as ``timestamps_of`` returns them), and the events that came among them."""
+    """Fetched records, their timestamps (see ``timestamps_of``), and the events among them."""
 
     messages: list[Message]
     timestamps: list[int]
@@ -114,36 +113,34 @@ class ConsumerPosition:
     def __init__(self, position: FetchPosition) -> None:
         offset, self.topic_id = position
         self.start = offset
-        """The first offset that no task was given yet."""
+        """The first offset that no task has got yet."""
         self.seen = offset
-        """The end of what was fetched: records below it went to a task, or are in ``held``."""
+        """The end of the fetched offsets: records below it went to a task, or are in ``held``."""
         self.held: list[Message] = []
         """Records fetched beyond the end of the last task's ranges."""
         self.held_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records should be held."""
         return len(self.held) > HELD_RECORDS or self.held_bytes >= HELD_BYTES
 
     def hold(self, messages: list[Message]) -> None:
-        """Hold records for the next task."""
+        """Keep records for the next task."""
         self.held += messages
         self.held_bytes += content_bytes(messages) + sum(map(header_bytes, headers_of_all(messages)))
 
     def held_taken(self) -> list[Message]:
-        """Returns the held records, and holds none."""
         held, self.held, self.held_bytes = self.held, [], 0
         return held
 
     def serves(self, wanted: FetchPosition) -> bool:
-        """Whether reading on from here reaches the wanted position within READ_THROUGH_RECORDS."""
+        """Whether a reader gets from here to the wanted position within READ_THROUGH_RECORDS."""
         offset, topic_id = wanted
         return self.topic_id == topic_id and self.start <= offset <= self.seen + READ_THROUGH_RECORDS
 
 
 class KeptConsumer:
-    """One consumer, and its positions on the partitions that are assigned to it."""
+    """One consumer, and its positions on its assigned partitions."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -152,7 +149,7 @@ class KeptConsumer:
         self.refused = ""
         """Why the brokers refuse this client; empty if they do not. The reader clears it before each task."""
         self.misses_topic = False
-        """Whether librdkafka reported a missing topic since the reader last cleared this."""
+        """Whether librdkafka has reported a missing topic since the reader last cleared this."""
         self.positions: dict[Key, ConsumerPosition] = {}
         self._consumer = new_client(Consumer, {**dict(config), "error_cb": _weakly(self._on_error)})
 
@@ -160,7 +157,7 @@ class KeptConsumer:
         return f"<KeptConsumer {sorted(self.positions)}>"
 
     def _on_error(self, error: KafkaError) -> None:
-        """Record an error of the whole client. Some errors of a topic come here, without the topic's name."""
+        """Record an error of the whole client. Some errors of a topic arrive here without the topic's name."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the errors before it say more
             self.last_error = error.str()
         if is_refused(error):
@@ -170,11 +167,11 @@ class KeptConsumer:
             error_cb(error)
 
     def serves(self, wanted: Mapping[Key, FetchPosition]) -> int:
-        """Returns how many of the wanted partitions have a position from which reading on reaches the wanted one."""
+        """Returns how many of the wanted positions can be reached by reading on."""
         return sum(key in self.positions and self.positions[key].serves(target) for key, target in wanted.items())
 
     def position(self, wanted: Mapping[Key, FetchPosition]) -> None:
-        """Assign exactly these partitions, each at the wanted position or a little before it."""
+        """Assign exactly these partitions, each at the wanted position or shortly before it."""
         stale = [key for key, at in self.positions.items() if key not in wanted or not at.serves(wanted[key])]
         for key in stale:
             del self.positions[key]
@@ -190,14 +187,13 @@ class KeptConsumer:
         self.positions.update((key, ConsumerPosition(target)) for key, target in missing.items())
 
     def move(self, key: Key, target: FetchPosition) -> None:
-        """Seek a partition to another position; held records are dropped."""
+        """Reposition a partition, and drop its held records."""
         self.leave(key)
         self.before_assign([key])
         self._consumer.incremental_assign(_partitions({key: target}))
         self.positions[key] = ConsumerPosition(target)
 
     def leave(self, key: Key) -> None:
-        """Unassign a partition and drop its held records."""
         if self.positions.pop(key, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(*key)])
             self.after_unassign([key])
@@ -206,11 +202,11 @@ class KeptConsumer:
         """Called before these partitions are assigned."""
 
     def after_unassign(self, keys: Iterable[Key]) -> None:
-        """Called when these partitions were unassigned, or the next call assigns others in their place."""
+        """Called after these partitions were unassigned, or before the next call replaces them by others."""
 
     def fetch(self, most: int, timeout_s: float, *, timestamps: bool = True) -> Fetched:
-        """Returns up to ``most`` prefetched records; if there are none, the first one that comes within ``timeout_s``,
-        or nothing. ``timestamps``: whether to return them."""
+        """Returns up to ``most`` prefetched records. If there are none, waits up to ``timeout_s`` for one.
+        ``timestamps``: whether to return timestamps."""
         with no_collector():
             messages = self._consumer.consume(most, 0)
         messages = messages or self._consumer.consume(1, timeout_s)
@@ -226,7 +222,7 @@ class KeptConsumer:
         return Fetched(records, timestamps_of(records), _events(messages))
 
     def by_partition(self, messages: list[Message]) -> Iterable[tuple[Key, list[Message]]]:
-        """Group fetched records by partition. A partition's records stay in order, and may come in several groups."""
+        """Group fetched records by partition. The records of a partition stay in order, perhaps in several groups."""
         if messages and len(self.positions) == 1:
             (key,) = self.positions
             if key == _key_of(messages[0]) == _key_of(messages[-1]):
@@ -234,20 +230,14 @@ class KeptConsumer:
         return [(key, list(of_key)) for key, of_key in groupby(messages, key=_key_of)]
 
     def watermarks(self, key: Key, timeout_s: float) -> tuple[int, int]:
-        """The first offset of the log, and the exclusive end.
-
-        Raises:
-            KafkaException: the brokers did not answer within ``timeout_s``, or refused.
-        """
+        """Returns the first offset and the exclusive end of the log. Raises KafkaException if the brokers refuse, or do
+        not answer within ``timeout_s``."""
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=timeout_s)
         return low, high
 
     def exists(self, key: Key, timeout_s: float) -> bool:
-        """Whether the cluster has this partition.
-
-        Raises:
-            KafkaException: the cluster answers neither yes nor no; it may be electing a leader.
-        """
+        """Whether the cluster has this partition. Raises KafkaException if the cluster does not tell, for example while
+        it elects a leader."""
         topic = self._consumer.list_topics(key[0], timeout_s).topics.get(key[0])
         if topic is None or topic.error is None:
             return topic is not None and key[1] in topic.partitions
@@ -256,7 +246,7 @@ class KeptConsumer:
         raise KafkaException(topic.error)
 
     def another_broker_answers(self, keys: Iterable[Key], timeout_s: float) -> bool:
-        """Whether a broker answers that leads none of these partitions, as far as the brokers know."""
+        """Whether any broker answers that leads none of these partitions, as far as the brokers know."""
         wanted = set(keys)
         leaders: set[int] = set()
         answered: set[int] = set()
@@ -270,7 +260,7 @@ class KeptConsumer:
         return not answered <= leaders
 
     def park(self) -> None:
-        """Stop fetching and drop held records; the connections stay open."""
+        """Stop fetching, and drop held records. The connections stay open."""
         if self.positions:
             left = list(self.positions)
             self.positions.clear()
@@ -278,7 +268,6 @@ class KeptConsumer:
             self.after_unassign(left)
 
     def close(self) -> None:
-        """Close the consumer and its connections."""
         self.positions.clear()
         self._consumer.close()
 
@@ -318,7 +307,7 @@ def _known(number: int | None) -> int:
 
 
 def next_offset(messages: list[Message]) -> int:
-    """The offset after the last message."""
+    """Returns the offset after the last message."""
     return _known(messages[-1].offset()) + 1
 
 
@@ -336,8 +325,8 @@ class ConsumerCache:
     def take(
         self, config: Config, wanted: Mapping[Key, FetchPosition], make: Callable[[Config], KeptConsumer] | None = None
     ) -> KeptConsumer:
-        """Returns the idle consumer that fits the wanted positions best, or a new one from ``make``. The two kinds of
-        consumers have different configurations."""
+        """Returns the idle consumer that fits the wanted positions best, or a new one from ``make``. Consumers of the
+        two readers never mix, since their configurations differ."""
         with self._wake:
             alike = [consumer for consumer in self._idle if consumer.config == config]
             best = max(alike, key=lambda consumer: _fitness(consumer, wanted), default=None)
@@ -354,7 +343,7 @@ class ConsumerCache:
         return taken
 
     def give_back(self, consumer: KeptConsumer) -> None:
-        """Keep the consumer for the next task. Beyond MAX_IDLE the longest idle one is closed."""
+        """Keep the consumer for the next task. If there are more than MAX_IDLE, the longest idle one is closed."""
         consumer.idle_since_s = time.monotonic()
         with self._wake:
             self._idle.append(consumer)
@@ -368,15 +357,14 @@ class ConsumerCache:
             unwanted.close()
 
     def close(self) -> None:
-        """Close all idle consumers."""
         with self._wake:
             idle, self._idle = self._idle, []
         for consumer in idle:
             consumer.close()
 
     def _park_and_close(self) -> None:
-        """Park and close idle consumers when they are due. The thread ends when none is idle; ``give_back`` starts it
-        again."""
+        """Park and close idle consumers when they are due. The thread ends when no consumer is idle; ``give_back``
+        starts it again."""
         while True:
             with self._wake:
                 if not self._idle:
@@ -392,8 +380,8 @@ class ConsumerCache:
 
 
 def _is_parked_now(consumer: KeptConsumer) -> bool:
-    """Park the consumer if it has positions, else close it. Returns whether it was parked. A consumer that can't be
-    parked is dropped: an exception here would end the thread unseen."""
+    """Park the consumer if it has positions, else close it. Returns whether it was parked. If parking fails, the
+    consumer is dropped: an exception here would end the thread unseen."""
     is_fetching = bool(consumer.positions)
     try:
         consumer.park() if is_fetching else consumer.close()
@@ -404,13 +392,13 @@ def _is_parked_now(consumer: KeptConsumer) -> bool:
 
 
 def _due_s(consumer: KeptConsumer) -> float:
-    """When the consumer is to be parked or, if parked, closed, in monotonic seconds."""
+    """Returns when the consumer is to be parked or, if parked, closed, in monotonic seconds."""
     return consumer.idle_since_s + (PARK_AFTER_S if consumer.positions else CLOSE_AFTER_S)
 
 
 def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, FetchPosition]) -> tuple[int, int, int]:
-    """Returns a rank; the largest fits best: consumers with matching positions, then those with other positions on the
-    same partitions, then parked ones."""
+    """Returns a rank; the highest fits best. Consumers with matching positions come first, then those with other
+    positions on the same partitions, then parked ones."""
     positions = consumer.positions
     return consumer.serves(wanted), sum(key in positions for key in wanted), not positions
 
@@ -420,13 +408,13 @@ _caches_of_parents: list[ConsumerCache] = []
 
 
 def cache() -> ConsumerCache:
-    """The cache of this process."""
+    """Returns the cache of this process."""
     return _cache
 
 
 def _in_forked_child() -> None:
-    """Begin with an empty cache: a fork does not copy a client's threads, so the child neither uses nor destroys its
-    parent's consumers."""
+    """Begin with an empty cache. A fork does not copy a client's threads, so the child must neither use nor destroy the
+    consumers of its parent."""
     global _cache
     _caches_of_parents.append(_cache)
     _cache = ConsumerCache()

@@ -21,27 +21,26 @@ from typing import NamedTuple
 from coordinator.protocol.values import AcquiredRange
 
 SMALL_BATCH_RECORDS = 20_000
-"""A batch of fewer records is one task, unless minPartitions or maxRecordsPerPartition ask for more tasks."""
+"""A batch with fewer records is one task, unless minPartitions or maxRecordsPerPartition require more tasks."""
 
 _UNEVEN = 0.15
-"""A cut moves by up to this fraction of an even share, to fall between two partitions."""
+"""A cut may move by this fraction of an even share, to fall between two partitions."""
 
 
 class PartitionRanges(NamedTuple):
-    """The ranges to read of one partition, in offset order and disjoint."""
+    """The ranges to read of one partition, ascending and disjoint."""
 
     topic: str
     partition: int
     ranges: tuple[AcquiredRange, ...]
     topic_id: str = ""
-    """The topic's id in the plan, empty if unknown: a consumer that prefetched from a deleted topic of the same name is
-    not used."""
+    """The topic's id in the plan; empty if not known. With it, a consumer that prefetched from a deleted topic of the
+    same name is not used."""
     digest: int = 0
     """The digest in the rows' receipts (coordinator.protocol.receipts)."""
 
     @property
     def records(self) -> int:
-        """The number of offsets in the ranges."""
         return sum(last - first + 1 for first, last, _ in self.ranges)
 
 
@@ -57,8 +56,8 @@ def plan_tasks(
 ) -> list[Task]:
     """Returns the tasks of a batch, in the order of their ranges; none for an empty plan.
 
-    No task has more than ``max_records_per_partition`` records. There are at least ``min_partitions`` tasks, unless
-    there are fewer records.
+    No task has more than ``max_records_per_partition`` records. There are at least ``min_partitions`` tasks, or one for
+    each record if there are fewer records.
     """
     ordered = _in_order(partitions)
     total = sum(part.records for part in ordered)
@@ -79,7 +78,7 @@ def _in_order(partitions: Iterable[PartitionRanges]) -> list[PartitionRanges]:
 
 
 def _sizes(counts: list[int], tasks: int, most: int) -> list[int]:
-    """The number of records of each task: even shares, moved to a partition's edge where an edge is close."""
+    """Returns the number of records of each task: even shares, moved to a partition's edge if one is close."""
     edges = list(accumulate(counts))
     total, start = edges[-1], 0
     sizes = []
@@ -103,7 +102,7 @@ def _nearest(edges: list[int], offset: int, distance: float) -> int:
 
 
 def _cut(partitions: list[PartitionRanges], sizes: list[int]) -> list[Task]:
-    """Returns tasks of these sizes; a task has each partition's ranges together."""
+    """Returns tasks of these sizes, in which the ranges of each partition are together."""
     tasks = []
     for _, of_task in groupby(_pieces(partitions, sizes), key=itemgetter(0)):
         by_partition = groupby(of_task, key=itemgetter(1))
@@ -114,7 +113,7 @@ def _cut(partitions: list[PartitionRanges], sizes: list[int]) -> list[Task]:
 def _pieces(
     partitions: list[PartitionRanges], sizes: list[int]
 ) -> Iterator[tuple[int, PartitionRanges, AcquiredRange]]:
-    """Yields the ranges, cut where a task is full: (number of the task, partition, range)."""
+    """Yields the ranges, cut where a task is full, as (number of the task, partition, range)."""
     task, room = 0, sizes[0]
     for part in partitions:
         for first, last, delivery_count in part.ranges:

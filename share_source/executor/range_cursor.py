@@ -1,7 +1,7 @@
-"""How far one partition's ranges are read. Pure: it handles offsets and messages, and no client.
+"""How far one partition's ranges are read. Pure: it handles offsets and messages, but no client.
 
-Rule: a cursor picks a record if and only if its offset lies in a range. Everything below ``position`` has been seen,
-whether it was a record, a hole between ranges, or no record at all (compaction, transaction markers).
+Rule: a cursor picks a record if and only if its offset is in a range. All offsets below ``position`` have been seen:
+records, holes between ranges, and offsets without a record (compaction, transaction markers).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _offset = methodcaller("offset")
 
 
 class RangeCursor:
-    """Picks the records of one partition's ranges out of the records of its log, which come in offset order."""
+    """Picks the records in one partition's ranges from the records of its log, which come in offset order."""
 
     def __init__(self, part: PartitionRanges) -> None:
         self.topic, self.partition, self._ranges, self.topic_id, self.digest = part
@@ -45,31 +45,28 @@ class RangeCursor:
 
     @property
     def done(self) -> bool:
-        """Whether all ranges are read to their end."""
         return self.position > self.last
 
     @property
     def begun(self) -> bool:
-        """Whether anything of the ranges has been seen."""
         return self.position > self._ranges[0].first
 
     @property
     def wanted(self) -> int:
-        """The lowest offset still to be read: ``position``, or the first offset after a hole there."""
+        """The next offset to read: ``position``, or the first offset behind a hole."""
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
 
     @property
     def fetch_position(self) -> tuple[int, str]:
-        """The position that a consumer needs: the wanted offset, and the topic's id."""
         return self.wanted, self.topic_id
 
     @cached_property
     def packed(self) -> bytes:
-        """All ranges as 64-bit numbers: first, last and delivery count of each."""
+        """All ranges as 64-bit numbers: first offset, last offset and delivery count of each."""
         return array("q", [number for held in self._ranges for number in held]).tobytes()
 
     def reached(self, end: int) -> None:
-        """Record that everything below ``end`` has been seen."""
+        """Everything below ``end`` has been seen."""
         if end > self.position:
             self.position = end
             while self._index < len(self._ranges) and self._ranges[self._index].last < end:
@@ -87,8 +84,8 @@ class RangeCursor:
 
     def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
         """Sort the partition's next records, at least one, in offset order. Returns the records in the ranges, their
-        runs, and the records beyond the last range. Drops records below ``position``: they come again when a consumer
-        was moved back."""
+        runs, and the records behind the last range. Records below ``position`` are dropped: they come again after a
+        consumer was moved back."""
         if self.done:
             return [], [], messages
         if messages[0].offset() < self.position:

@@ -1,7 +1,5 @@
-"""Reads offset ranges with one consumer: :class:`Reader`, whose records are Python's messages.
-
-Promises: :mod:`share_source.executor.task_reader`.
-"""
+"""Reads offset ranges with one consumer, whose records are Python's messages: :class:`Reader`. Its promises are those
+of :mod:`share_source.executor.task_reader`."""
 
 from __future__ import annotations
 
@@ -43,10 +41,10 @@ _SLICE_S = 0.5
 SILENT_S = 5.0
 """A task logs that it waits after this many seconds without a record."""
 RENEW_S = 20.0
-"""A task makes a new client after this many seconds without a record: one that lost its brokers for a while does not
-always fetch again (docs/trust/facts.md)."""
+"""A task makes a new client after this many seconds without a record: a client that lost its brokers for a while does
+not always fetch again (docs/trust/facts.md)."""
 REFUSED_S = 15.0
-"""A client that the brokers refuse tries for this many seconds: the refusing broker may be shutting down."""
+"""A client that the brokers refuse retries for this many seconds: the broker may be shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
 
 _RESTART = (
@@ -81,8 +79,8 @@ class Collector(Batches[Built], Protocol[Built]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """The ranges of one task, and how to read them. ``fail_on_damage``: a batch that can't be read fails the task; else
-    the reader passes over it. ``group_id`` is for the log. Picklable; ``repr`` shows no configuration."""
+    """The ranges of one task, and how to read them. ``fail_on_damage``: whether a damaged batch fails the task; else
+    the reader skips it. ``group_id`` is for the log. Picklable; ``repr`` shows no configuration."""
 
     partitions: tuple[PartitionRanges, ...]
     kafka_config: dict[str, Any] = field(repr=False)
@@ -105,20 +103,20 @@ class Reader:
         self._ended: set[Key] = set()
         """Partitions whose broker has reported the end of the log."""
         self.lost: dict[Key, list[tuple[int, int]]] = {}
-        """Offsets that the log lost before this reader came to them, where that fails no task."""
+        """Offsets that the log lost before the reader came to them, if that does not fail the task."""
         self.given_up: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the brokers did not send in time."""
         self.damaged: dict[Key, list[Damage]] = {}
-        """Offsets of batches that can't be read, where that fails no task."""
+        """Offsets of damaged batches, if these do not fail the task."""
         self._readings: dict[tuple[Key, int], int] = {}
         self._came = False
         self._until_s = inf
-        """Damaged batches are no longer examined after this time of the monotonic clock."""
+        """After this monotonic time, damaged batches are no longer examined."""
         self._silence = Silence()
         self._of_this_client = Silence()
 
     def drain(self, rows: Batches[Built]) -> Iterator[Built]:
-        """Read to the end of all ranges. Yields full batches; the remaining records stay in ``rows``."""
+        """Read all ranges to their end. Yields full batches; the remaining records stay in ``rows``."""
         self.begin(rows)
         while self._open:
             if not rows.room:
@@ -127,8 +125,8 @@ class Reader:
             self._read_more(rows)
 
     def pass_through(self, rows: Any, most_bytes: int, until_s: float) -> int:
-        """Read on without keeping records until the ranges end, ``most_bytes`` are read, or the monotonic clock reaches
-        ``until_s``; the rest is ``given_up``. Returns the bytes left to read."""
+        """Read without keeping records until the ranges end, ``most_bytes`` are read, or the monotonic clock reaches
+        ``until_s``. The rest is ``given_up``. Returns how many bytes may still be read."""
         self._until_s = until_s
         self.begin(rows)
         while self._open and most_bytes > 0 and time.monotonic() < until_s:
@@ -149,22 +147,20 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Whether all ranges are read to their end or given up."""
         return not self._open
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the ranges has been read."""
         return any(cursor.begun for cursor in self._cursors.values())
 
     @property
     def others_answer(self) -> bool:
-        """Whether a broker answers other than the leaders of what is still to be read."""
+        """Whether a broker answers that leads none of the partitions still to be read."""
         return self.consumer.another_broker_answers(self._open, _SLICE_S)
 
     @property
     def left(self) -> dict[Key, int]:
-        """Returns the first unread offset of each partition whose ranges are not read to their end."""
+        """The next offset of each partition that is not read to its end."""
         return {key: cursor.position for key, cursor in self._open.items()}
 
     def read_on(self, rows: Batches[Any], until_s: float = inf) -> bool:
@@ -180,14 +176,14 @@ class Reader:
         return came
 
     def give_up(self) -> None:
-        """Stop reading: the rest of the ranges is ``given_up``."""
+        """Stop reading. The rest of the ranges is ``given_up``."""
         self.stop_waiting()
         for key, cursor in self._open.items():
             self.given_up[key] = cursor.lose(cursor.last + 1)
         self._open.clear()
 
     def stop_waiting(self) -> None:
-        """Record for the log that nobody waits any more for the rest."""
+        """Tell the outage log that nobody waits for the rest any more."""
         for cursor in self._open.values():
             _outage.forget(_label(cursor))
 
@@ -198,11 +194,12 @@ class Reader:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the brokers answer the client, with no record or a refusal: another client would get no more."""
+        """Whether the brokers answer the client, with a refusal or at the end of the log: a new client would get no
+        more."""
         return bool(self.consumer.refused) or self._ended.issuperset(self._open)
 
     def _renew(self, why: str = f"No record came for {RENEW_S:.0f} s") -> None:
-        """Continue with a new client, from where the ranges are read to."""
+        """Continue with a new client, where the old one stopped."""
         stuck = self.consumer
         logger.info("%s: reading on with a new client instead of %r", why, stuck)
         self.consumer = type(stuck)(stuck.config)
@@ -248,7 +245,7 @@ class Reader:
             position.hold(beyond)
 
     def _seen(self, cursor: RangeCursor, end: int) -> None:
-        """Record that everything below ``end`` was fetched."""
+        """Everything below ``end`` was fetched."""
         position = self.consumer.positions.get(cursor.key)
         if position is None:
             return  # the consumer left the partition, since it held enough of it
@@ -295,8 +292,7 @@ class Reader:
             self.consumer.last_error = error.str()
 
     def _check_topics(self) -> None:
-        """Count the ranges of topics that the cluster no longer has as lost: librdkafka reported a missing topic
-        without its name."""
+        """Count the ranges of missing topics as lost. librdkafka has reported a missing topic without its name."""
         self.consumer.misses_topic = False
         for cursor in list(self._cursors.values()):
             try:
@@ -309,8 +305,7 @@ class Reader:
             self.consumer.leave(cursor.key)
 
     def _exists(self, cursor: RangeCursor) -> bool:
-        """Whether the partition exists. Asks several times before records count as lost: a broker may not know a new
-        topic yet."""
+        """Whether the partition exists. Asks several times, since a broker may not know a new topic yet."""
         for pause_s in MISSING_TOPIC_PAUSES_S:
             time.sleep(pause_s)
             if self.consumer.exists(cursor.key, max(self._wait_s(), 1.0)):
@@ -318,8 +313,8 @@ class Reader:
         return False
 
     def _check_log_bounds(self, cursor: RangeCursor, reason: str) -> None:
-        """Count offsets outside of the log, which starts later or ends earlier, as lost. Position the consumer anew,
-        since it has stopped."""
+        """Count offsets outside of the log as lost, since the log begins later or ends earlier. Then position the
+        consumer again: it has stopped."""
         if cursor.key not in self._open:
             self.consumer.leave(cursor.key)
             return
@@ -336,11 +331,8 @@ class Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _check_damage(self, cursor: RangeCursor, event: FetchEvent) -> None:
-        """Read a batch that failed again, with a new client; at the last attempt find its end, and go on behind it.
-
-        Raises:
-            RecordsDamaged: with ``fail_on_damage``.
-        """
+        """Read a damaged batch again, with a new client. At the last attempt find the batch's end, and continue behind
+        it. Raises RecordsDamaged with ``fail_on_damage``."""
         reason = event.error.str()
         self.consumer.last_error = reason
         if cursor.key not in self._open:
@@ -366,7 +358,7 @@ class Reader:
             self._pass_damaged(cursor, Damage(first, end - 1, event.error.code(), reason))
 
     def _end_of(self, cursor: RangeCursor, event: FetchEvent, first: int, high: int) -> int | None:
-        """The offset after the damaged batch; None if a broker does not answer."""
+        """Returns the offset after the damaged batch; None if a broker does not answer."""
         if event.error.code() == INVALID_HEADERS:
             return first + 1
         config = {**dict(client_config(self._task.kafka_config, self._task.isolation_level)), **ASKING}
@@ -380,11 +372,7 @@ class Reader:
         )
 
     def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:
-        """Skip a damaged batch.
-
-        Raises:
-            RecordsDamaged: with ``fail_on_damage``.
-        """
+        """Skip a damaged batch. Raises RecordsDamaged with ``fail_on_damage``."""
         parts = cursor.lose(damage.last + 1)
         self._silence.ends()
         self._came = True
@@ -409,17 +397,14 @@ class Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _pass(self, cursor: RangeCursor) -> None:
-        """Skip the rest of the partition: its ranges are read, and its consumer stands before a damaged batch."""
+        """Close a partition whose ranges are read, and whose consumer stands before a damaged batch."""
         del self._open[cursor.key]
         _outage.forget(_label(cursor))
         self.consumer.leave(cursor.key)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
-        """Count the unread offsets below ``end`` as lost.
-
-        Raises:
-            RecordsGone: there are such offsets, and ``fail_on_data_loss`` is set.
-        """
+        """Count the unread offsets below ``end`` as lost. Raises RecordsGone if there are any, with
+        ``fail_on_data_loss``."""
         lost = cursor.lose(end)
         if cursor.done:
             self._open.pop(cursor.key, None)
@@ -472,16 +457,13 @@ class Reader:
         return min(remaining_s, _SLICE_S)
 
     def _lose_beyond_log_ends(self) -> bool:
-        """Count records beyond the logs' ends as lost: an unclean leader election shortens a log. Returns False if no
-        log ends below its cursor.
+        """Count records behind the ends of the logs as lost: an unclean leader election shortens a log. Returns whether
+        any log ended before its cursor. Raises RecordsGone with failOnDataLoss=true.
 
-        A new leader's high watermark may lie below the old leader's for a while, without any loss: that leader answers
-        fetches with no record, as at a log's end, and the question for the end with OFFSET_NOT_AVAILABLE (KIP-207),
-        so that its records are not given up. Brokers without KIP-207 answer the lower end: only the poll timeout, after
-        which this is called, protects their records.
-
-        Raises:
-            RecordsGone: with failOnDataLoss=true.
+        For a while, a new leader's high watermark may be lower than the old leader's, without any loss. That leader
+        returns no records, as at the end of a log, but answers the request for the end with OFFSET_NOT_AVAILABLE
+        (KIP-207), so no records are given up. Brokers without KIP-207 return the lower end: only the poll timeout
+        protects their records, since this is called after it.
         """
         lost = False
         for cursor in [cursor for key, cursor in self._open.items() if key in self._ended]:
@@ -498,18 +480,17 @@ class Reader:
 
 
 def positions_of(group: list[RangeCursor]) -> dict[Key, FetchPosition]:
-    """Where the consumer of these ranges begins, by partition."""
+    """Returns where the consumer of these ranges begins, by partition."""
     return {cursor.key: cursor.fetch_position for cursor in group}
 
 
 def close_stuck(consumer: KeptConsumer) -> None:
-    """Close a client in a thread of its own: it may be stuck and never end."""
+    """Close a client in a thread of its own, since closing may never end."""
     threading.Thread(target=consumer.close, name="sharegroup-stuck-client", daemon=True).start()
 
 
 def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], list[FetchEvent]]:
-    """Returns the first damaged batch of each partition, and the other events but those that follow one, which mean
-    nothing."""
+    """Returns the first damaged batch of each partition, and the other events, except those behind such a batch."""
     damaged: dict[Key, FetchEvent] = {}
     others = []
     for event in events:
@@ -522,7 +503,7 @@ def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], li
 
 
 def _is_behind(message: Message, damaged: dict[Key, FetchEvent]) -> bool:
-    """Whether a message came from a damaged batch, or from behind it."""
+    """Whether a message is from a damaged batch, or from behind it."""
     event = damaged.get((message.topic() or "", message.partition() or 0))
     return event is not None and (message.offset() or 0) >= event.offset
 

@@ -1,7 +1,7 @@
-"""Which read path the tasks of this process take: the compiled one (``native``), or Python's (``python``).
+"""Which reader the tasks of this process use: the compiled one (``native``) or Python's (``python``).
 
-The environment variable SHAREGROUP_READER chooses; without it, it is the compiled one wherever its module was built
-and finds a librdkafka that it can use. The choice is made once in a process.
+The environment variable SHAREGROUP_READER decides. Without it, the compiled reader is used if its module was built and
+finds a suitable librdkafka. The choice is made once per process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT = AUTO
 
 
 class ReaderChoice(NamedTuple):
-    """A read path, and why it is that one."""
+    """A reader, and why it was chosen."""
 
     name: str
     why: str
@@ -32,11 +32,7 @@ class ReaderChoice(NamedTuple):
 
 
 def wanted_reader() -> str:
-    """Returns the read path that SHAREGROUP_READER names, or the default.
-
-    Raises:
-        UnknownReader: it has a value that is not known.
-    """
+    """Returns the reader that SHAREGROUP_READER names, or the default. Raises UnknownReader if the value is unknown."""
     wanted = os.environ.get(VARIABLE, "").strip().lower() or DEFAULT
     if wanted not in (AUTO, NATIVE, PYTHON):
         raise UnknownReader(value=wanted)
@@ -45,11 +41,11 @@ def wanted_reader() -> str:
 
 @lru_cache(maxsize=1)
 def reader_choice() -> ReaderChoice:
-    """The read path of this process.
+    """Returns the reader of this process.
 
     Raises:
-        UnknownReader: SHAREGROUP_READER has a value that is not known.
-        NativeReaderMissing: SHAREGROUP_READER demands the compiled one, and it can't be used here.
+        UnknownReader: SHAREGROUP_READER has an unknown value.
+        NativeReaderMissing: SHAREGROUP_READER demands the compiled reader, and it can't be used here.
     """
     wanted = wanted_reader()
     if wanted == PYTHON:
@@ -65,7 +61,7 @@ def reader_choice() -> ReaderChoice:
 
 @lru_cache(maxsize=1)
 def is_native() -> bool:
-    """Whether the tasks of this process take the compiled path. Logs the choice, once."""
+    """Whether the tasks of this process use the compiled reader. Logs the choice, once."""
     choice = reader_choice()
     logger.info("records are read by the %s reader: %s", choice.name, choice.why)
     return choice.name == NATIVE

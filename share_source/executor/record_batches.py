@@ -1,8 +1,7 @@
 """Turns messages into Arrow columns, a whole column at a time.
 
-Python touches each record only for what differs from record to record: its value, its key and its timestamp. Arrow
-repeats in C what is the same for many records (topic, partition, delivery count, the digest of its receipt), and counts
-up offsets without a gap.
+Python handles each record only for its value, key and timestamp. What many records share (topic, partition, delivery
+count, receipt digest) Arrow repeats in C, and it counts up offsets without a gap.
 """
 
 from __future__ import annotations
@@ -24,63 +23,63 @@ from share_source.executor.range_cursor import Key, Run
 BATCH_RECORDS = 10_000
 """An Arrow batch has up to this many records, the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 BATCH_BYTES = 8 << 20
-"""An Arrow batch aims for this many bytes: large records make batches of fewer records."""
+"""An Arrow batch aims at this many bytes: with large records, a batch has fewer records."""
 HEADER_BYTES = 16
-"""A header counts this many bytes beside its name and value. The compiled reader counts the same."""
+"""A header counts as this many bytes, plus its name and value, here and in the compiled reader."""
 MANY_RUNS = 100
-"""With more runs of one delivery count, columns are built record by record: an Arrow array for each run costs more."""
+"""With more runs of one delivery count than this, columns are built record by record, since an Arrow array for each run
+costs more."""
 
 _TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's plus one
 _US_IN_MS = 1000
 _MOST_MS = (2**63 - 1) // _US_IN_MS
-"""The column's latest time, and negated its earliest; a record of another time has null there."""
+"""The latest time that the column can hold (and negated, the earliest). Other times become null."""
 
 
 @lru_cache(maxsize=1)
 def _counting() -> pa.Array:
-    """Returns 0, 1, 2 and so on. Made at first use: pyarrow imports pandas for its first array, which costs 0.3 s that
-    a process which only plans saves."""
+    """Returns 0, 1, 2 and so on. Made at first use: pyarrow imports pandas for its first array, and a process that only
+    plans saves these 0.3 s."""
     return pa.array(range(BATCH_RECORDS), pa.int64())
 
 
 def timestamps_of(messages: list[Message]) -> list[int]:
-    """Type and time of each message in turn, in one flat list: Python frees the pairs at once."""
+    """Returns type and time of each message in turn, in one flat list, since Python then frees the pairs at once."""
     return list(chain.from_iterable(map(Message.timestamp, messages)))
 
 
 class Rows:
-    """Collects records for one Arrow batch after the other."""
+    """Collects records for one Arrow batch after the other. ``digests``: those of the records' receipts, by topic."""
 
     needs_timestamps = True
 
     def __init__(self, include_headers: bool, digests: Mapping[str, int]) -> None:
-        """``digests``: those of the records' receipts, by topic."""
         self._include_headers = include_headers
         self._digests = digests
         self._schema = arrow_schema(include_headers)
         self._messages: list[Message] = []
         self._bytes = 0
-        """The bytes of their keys and values."""
+        """The size of the keys and values in ``_messages``."""
         self._timestamps: list[int] = []
         self._runs: list[tuple[str, int, int, int]] = []
         self._headers: list[Any] = []
         self._ends: list[int] = []
-        """For each record, the bytes of all headers up to its own."""
+        """For each record, the size of all headers up to its own."""
         self.limit = 1000
-        """How many records a batch should have, from the size of the records after the first batch."""
+        """How many records a batch should have; adjusted to the size of the records after the first batch."""
 
     def __len__(self) -> int:
         return len(self._messages)
 
     @property
     def room(self) -> int:
-        """How many more records the batch takes; 0 when it is to be built."""
+        """How many more records fit; 0: call :meth:`build`."""
         is_full = self._bytes + (self._ends[-1] if self._ends else 0) >= BATCH_BYTES
         return 0 if is_full else max(self.limit - len(self._messages), 0)
 
     def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None:
-        """Add records of one partition, in order. ``runs``: their runs of delivery counts. ``timestamps``: as
-        ``timestamps_of`` returns them."""
+        """Add records of one partition, in order. ``runs``: their runs of delivery counts. ``timestamps``: see
+        ``timestamps_of``."""
         topic, partition = key
         self._messages += messages
         self._bytes += content_bytes(messages)
@@ -96,7 +95,7 @@ class Rows:
 
     def build(self) -> pa.RecordBatch:
         """Returns the first collected records as one Arrow batch: all of them, unless their headers are larger than a
-        batch. The rest stays collected."""
+        batch."""
         count = max(bisect_right(self._ends, BATCH_BYTES), 1) if self._include_headers else len(self._messages)
         messages, self._messages = self._messages[:count], self._messages[count:]
         timestamps, self._timestamps = self._timestamps[: 2 * count], self._timestamps[2 * count :]
@@ -133,15 +132,15 @@ def _times(times_ms: list[int]) -> pa.Array:
 
 
 def _types(types: list[int]) -> pa.Array:
-    """The column of timestamp types, by Java's ids: -1 none, 0 create time, 1 log append time."""
+    """Returns the column of timestamp types, in Java's ids: -1 none, 0 create time, 1 log append time."""
     if types.count(types[0]) == len(types):
         return pa.repeat(pa.scalar(types[0] + _TO_JAVA, pa.int32()), len(types))
     return pa.array([kind + _TO_JAVA for kind in types], pa.int32())
 
 
 def _offsets(messages: list[Message], counts: Sequence[int]) -> pa.Array:
-    """The column of offsets: run by run, since Arrow counts up a run without a gap; one by one if there are many
-    runs."""
+    """Returns the column of offsets: run by run, since Arrow counts up a run without a gap; one by one if there are
+    many runs."""
     if len(counts) > MANY_RUNS:
         return pa.array(list(map(Message.offset, messages)), pa.int64())
     ends = list(accumulate(counts))
@@ -160,7 +159,7 @@ def _run_offsets(messages: list[Message], start: int, end: int) -> pa.Array:
 
 
 def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """A column with each value repeated as often as its count says."""
+    """Returns a column in which each value is repeated ``counts`` times."""
     if values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), sum(counts))
     if len(values) <= MANY_RUNS:
@@ -169,7 +168,7 @@ def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -
 
 
 def headers_of_all(messages: list[Message]) -> list[Any]:
-    """The headers of each record, as ``Message.headers`` returns them."""
+    """Returns the headers of each record, as ``Message.headers`` does."""
     try:
         return list(map(Message.headers, messages))
     except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8
@@ -177,19 +176,18 @@ def headers_of_all(messages: list[Message]) -> list[Any]:
 
 
 def content_bytes(messages: list[Message]) -> int:
-    """The bytes of the messages' keys and values."""
+    """Returns the size of the messages' keys and values."""
     return sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
 
 
 def header_bytes(headers: Any) -> int:
-    """The bytes of a record's headers, as a batch counts them."""
+    """Returns the size of a record's headers, as a batch counts it."""
     return sum(HEADER_BYTES + len(key) + len(value or b"") for key, value in headers) if headers else 0
 
 
 def _parted(
     runs: list[tuple[str, int, int, int]], count: int
 ) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, int]]]:
-    """Returns the runs of the first ``count`` records, and the runs of the others."""
     for at, (topic, partition, delivery_count, records) in enumerate(runs):
         if count < records:
             first = [(topic, partition, delivery_count, count)] if count else []
@@ -199,8 +197,8 @@ def _parted(
 
 
 def _headers(of_record: list[Any]) -> pa.Array:
-    """The column of headers: arrays of key and value; null for a record without headers, as Spark's Kafka source has
-    it."""
+    """Returns the column of headers: arrays of key and value; null for a record without headers, as in Spark's Kafka
+    source."""
     if not any(of_record):
         return pa.nulls(len(of_record), HEADERS)
     offsets = [0]

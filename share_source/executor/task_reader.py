@@ -1,13 +1,12 @@
-"""A task's offset ranges, read on an executor: from the brokers into Arrow batches.
+"""Reads a task's offset ranges on an executor: from the brokers into Arrow batches.
 
-Promises: a task reads exactly the records whose offsets lie in its ranges, once, those of a partition in order, each
-with its range's delivery count. It finds the end of a range also across compaction, transaction markers, aborted
-batches and the end of the log. Records that are lost fail the task by name, or are logged (failOnDataLoss).
+Promises: a task reads exactly the records in its ranges, once, those of a partition in order, each with its range's
+delivery count. It finds the end of a range also across compaction, transaction markers, aborted batches and the end of
+the log. Lost records fail the task by name, or are logged (failOnDataLoss).
 
-A topic that was deleted and created anew: a cached consumer never continues from one topic's records to another's,
-since a plan names the topic's id. The task does not ask whether the cluster still has that topic, which would cost each
-task a round trip on a connection of its own: the coordinator compares ids when it starts the plan, just before the
-tasks.
+If a topic was deleted and created again, a cached consumer never continues from the old topic's records to the new
+one's, since a plan names the topic's id. The task itself does not ask the cluster for that id, which would cost a round
+trip on a new connection: the coordinator compares ids when it starts the plan, just before the tasks.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from share_spark.log import log_for_query
 logger = logging.getLogger(__name__)
 
 SEPARATE_CONSUMERS = 4
-"""A task of up to this many partitions has a consumer for each, which can stop at the very last record of a range."""
+"""A task of up to this many partitions has a consumer for each, which can stop at the last record of a range."""
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -57,7 +56,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, list[Damage]]:
     """Read the task without keeping records, until ``most_bytes`` are read or ``most_s`` seconds have passed. Returns
-    the offsets that can't be read, by partition. Raises as :func:`read_task`."""
+    the unreadable offsets by partition. Raises as :func:`read_task`."""
     native, left, until_s = is_native(), most_bytes, time.monotonic() + most_s
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)
@@ -70,7 +69,7 @@ def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, li
 
 @contextmanager
 def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
-    """Yields the task's readers. Their consumers go back to the cache, or are closed if the task fails."""
+    """Yields the task's readers. Afterwards their consumers return to the cache, or are closed if the task failed."""
     cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
     readers = _take_consumers(task, cursors, native)
     try:
@@ -88,7 +87,7 @@ def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
 
 
 def _take_consumers(task: ReadTask, cursors: list[RangeCursor], native: bool) -> list[Reader]:
-    """Take and position all consumers at once, so that the later ones fetch while the first is read."""
+    """Take and position all consumers at once, so that the later ones fetch while the first one is read."""
     groups = [[cursor] for cursor in cursors] if len(cursors) <= SEPARATE_CONSUMERS else [cursors]
     readers: list[Reader] = []
     try:
@@ -102,13 +101,13 @@ def _take_consumers(task: ReadTask, cursors: list[RangeCursor], native: bool) ->
 
 
 def python_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
-    """A reader whose records are Python's messages."""
+    """Returns a reader whose records are Python's messages."""
     config = client_config(task.kafka_config, task.isolation_level)
     return Reader(task, cache().take(config, positions_of(group)), group)
 
 
 def native_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
-    """A reader whose records compiled code takes."""
+    """Returns a reader whose records the compiled code takes."""
     from share_source.executor.native.native_consumer import NativeConsumer, native_config
     from share_source.executor.native.native_reader import NativeReader
 

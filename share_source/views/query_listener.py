@@ -1,8 +1,8 @@
-"""A listener that logs a line for each batch of the session's sharegroup queries: what the batch acquired, and where
-its share group stands; and a warning if a watermark dropped rows of it.
+"""A listener that logs a line for each batch of the session's sharegroup queries: what the batch acquired, and the
+state of its share group. It also warns if a watermark dropped rows of a batch.
 
-Rule: no query fails or waits for it. Spark calls it beside the queries, and the line says where a coordinator does not
-answer.
+Rule: no query fails or waits because of the listener. Spark calls it beside the queries, and the line says if a
+coordinator does not answer.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from coordinator.protocol.messages import GroupDescription
 from share_source.driver.plan_offset import PlanOffset
 
 TIMEOUT_MS = 3_000
-"""Waits this many milliseconds for the brokers, and again for a coordinator: Spark's other listeners wait meanwhile."""
+"""The listener waits this many milliseconds for the brokers, and then for a coordinator, while Spark's other listeners
+wait."""
 
 WARN_EVERY_S = 60.0
-"""Two warnings about rows of one query that watermarks dropped are at least this many seconds apart: a query may drop
-some in each batch."""
+"""Two warnings about rows of one query that watermarks dropped are at least this many seconds apart, since a query may
+drop rows in each batch."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Dropped:
-    """The rows of a query that watermarks dropped since the last warning, and the batch that was counted last."""
+    """The rows that watermarks dropped since the last warning, and the last batch that was counted."""
 
     batch: tuple[Any, Any] | None = None
     rows: int = 0
@@ -43,8 +44,7 @@ class _Dropped:
 
 class ShareGroupListener(StreamingQueryListener):
     """A StreamingQueryListener for ``spark.streams.addListener``. ``conf`` is Admin's: bootstrap.servers and
-    librdkafka's other properties, share.coordinator.* and share.state.store as the queries have them; wrong ones are
-    errors at once."""
+    librdkafka's other properties, and share.coordinator.* and share.state.store with the queries' values."""
 
     def __init__(self, conf: Mapping[str, object]) -> None:
         connection(conf)
@@ -59,8 +59,6 @@ class ShareGroupListener(StreamingQueryListener):
         """Does nothing: the source logs a line when its query starts."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Logs a line for each of the batch's sources that is a share group, and one for rows that the watermark
-        dropped."""
         report = json.loads(event.progress.json)
         self._warn_dropped(report)
         for source in report["sources"]:
@@ -84,12 +82,11 @@ class ShareGroupListener(StreamingQueryListener):
         """Does nothing: an idle query has acquired nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Forgets the query: the source logs a line when it ends."""
         self._dropped.pop(str(event.id), None)
 
     def _warn_dropped(self, report: Mapping[str, Any]) -> None:
-        """Log that the watermark dropped rows, once per WARN_EVERY_S and query: the next line has the rows of the
-        batches between. Spark reports an idle query's last batch again (seen): a batch counts once."""
+        """Warn that the watermark dropped rows, at most once per WARN_EVERY_S and query; the next warning includes the
+        batches between. A batch counts once: Spark reports an idle query's last batch again (seen)."""
         query, batch = str(report["id"]), (report.get("runId"), report["batchId"])
         groups = sorted({offset.group_id for source in report["sources"] if (offset := _offset(source["endOffset"]))})
         rows = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report.get("stateOperators", ()))
@@ -121,14 +118,14 @@ class ShareGroupListener(StreamingQueryListener):
 
 
 def acquired_records(offset: PlanOffset) -> tuple[int, int]:
-    """Returns the number of records in the plan, and how many of them had been acquired before."""
+    """Returns how many records the plan has, and how many of them had been acquired before."""
     ranges = [each for partition in offset.partitions() for each in partition.ranges]
     counts = [(each.last - each.first + 1, each.delivery_count > 1) for each in ranges]
     return sum(count for count, _ in counts), sum(count for count, again in counts if again)
 
 
 def where(group: GroupDescription) -> str:
-    """Returns the group's part of the line: lag, in flight, archived, dead letters that wait."""
+    """Returns the group's part of the line: lag, records in flight, archived records, waiting dead letters."""
     known = sum(p.lag for p in group.partitions if p.lag is not None)
     lag = f"at least {known}" if group.lag is None else str(known)
     held, waiting, archived = (
@@ -138,7 +135,7 @@ def where(group: GroupDescription) -> str:
 
 
 def _offset(logged: str | Mapping[str, Any] | None) -> PlanOffset | None:
-    """Returns this source's offset; None if it is another source's, or there is none yet."""
+    """Returns this source's offset; None if another source wrote it, or if there is none yet."""
     try:
         found = json.loads(logged) if isinstance(logged, str) else logged
         return PlanOffset.parse(found, str(found["group"])) if found else None

@@ -1,7 +1,7 @@
 """The views as DataFrames: ``spark.read.format("sharegroup").option("view", "offsets")``.
 
-Rule: the driver reads the group when Spark plans the read, so that no executor has to start a coordinator. Dead letters
-are read by the task, since a topic may have more of them than a driver should hold.
+Rule: the driver reads the group when Spark plans the read, so that no executor starts a coordinator. But a task reads
+dead letters, since a topic may have more of them than a driver should hold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPTIONS = OptionTable(
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions:
-    """The options of a view. ``conf`` is Admin's; ``group_id`` None: all groups."""
+    """The options of a view. ``conf`` is Admin's; ``group_id`` None means all groups."""
 
     view: str
     conf: dict[str, str] = field(repr=False)
@@ -71,7 +71,6 @@ class ViewOptions:
         )
 
     def spark_schema(self) -> StructType:
-        """The columns of the view."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return from_arrow_schema(tables.SCHEMAS[self.view])
@@ -102,7 +101,7 @@ class ViewReader(DataSourceReader):
 
     @named_errors_first
     def partitions(self) -> list[InputPartition]:
-        """Read the group, now, on the driver."""
+        """Read the group now, on the driver."""
         options = self._options
         if options.view == "dead-letters":
             return [DeadLetters(tables.dead_letter_topic(options.conf, options.group_id, options.dead_letter_topic))]
@@ -114,7 +113,6 @@ class ViewReader(DataSourceReader):
         return [ViewRows(seen.slice(first, ROWS_A_TASK)) for first in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yields the rows as record batches."""
         return named_errors_first_in(self._batches(partition))
 
     def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,5 @@
-"""The views as Arrow tables. ``conf`` is Admin's; without a group id a view has the rows of all groups.
-
-Each function raises what :class:`~coordinator.admin.admin.Admin` raises.
-"""
+"""The views as Arrow tables. ``conf`` is Admin's; without a group id a view has the rows of all groups. Each function
+raises what :class:`~coordinator.admin.admin.Admin` raises."""
 
 from __future__ import annotations
 
@@ -115,18 +113,14 @@ _TIMES = {
 
 
 def groups(conf: Mapping[str, object]) -> pa.Table:
-    """The groups of the state store, with their state (KIP-932)."""
+    """Returns the groups in the state store, with their states (KIP-932)."""
     with Admin(conf) as admin:
         listed = admin.list_groups().groups
     return _table("groups", [{"group": g.group_id, "state": g.state, "coordinator": g.coordinator} for g in listed])
 
 
 def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
-    """The members, those without a session that the group remembers included.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    """Returns the members, including members without a session that the group remembers. Raises GroupIdNotFound."""
     with Admin(conf) as admin:
         if group_id is not None:
             described = {group_id: _described(admin, group_id)}
@@ -139,29 +133,22 @@ def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
 
 
 def offsets(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
-    """The share partitions with start offset (SPSO), end offset, lag, and what is acquired or archived.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    """Returns the share partitions with start offset (SPSO), end offset and lag, and the acquired and archived records.
+    Raises GroupIdNotFound."""
     with Admin(conf) as admin:
         rows = _rows(admin, group_id, lambda name: admin.list_offsets(name).partitions)
     return _table("offsets", rows)
 
 
 def in_flight(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
-    """The runs in flight: ranges of offsets with their state, holder and counts.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    """Returns the runs in flight: ranges of offsets with state, holder and counts. Raises GroupIdNotFound."""
     with Admin(conf) as admin:
         rows = _rows(admin, group_id, admin.all_in_flight)
     return _table("in-flight", rows)
 
 
 def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, topic: str | None = None) -> pa.Table:
-    """The dead letters of a topic; None: the group's dead letter topic. With a group id only those of this group.
+    """Returns the dead letters of a topic, by default the group's dead letter topic; with a group id only this group's.
 
     Raises:
         MissingOption: neither a topic nor a group is named, or the group has no dead letter topic.
@@ -172,7 +159,7 @@ def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, top
 
 
 def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: str | None = None) -> str:
-    """Returns the named topic, or the group's dead letter topic. Raises as ``dead_letters``."""
+    """Returns the named topic, else the group's dead letter topic. Raises as ``dead_letters``."""
     if topic is None and group_id is not None:
         with Admin(conf) as admin:
             topic = _described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
@@ -183,11 +170,7 @@ def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: s
 
 
 def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | None) -> Iterator[pa.Table]:
-    """Yields the dead letters in tables of up to ROWS_AT_ONCE rows, and one table without rows.
-
-    Raises:
-        UnknownTopic: the cluster has no such topic.
-    """
+    """Yields the dead letters in tables of up to ROWS_AT_ONCE rows, first one without rows. Raises UnknownTopic."""
     config = {name: str(value) for name, value in conf.items() if not name.startswith("share.")}
     rows: list[dict[str, Any]] = []
     yield _table("dead-letters", rows)
@@ -229,12 +212,11 @@ def _rows(admin: Admin, group_id: str | None, look: Callable[[str], Iterable[msg
 
 
 def _row(group_id: str, value: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a message, spelled as columns."""
     return {**_columns(msgspec.structs.asdict(value)), "group": group_id}
 
 
 def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields by the names of columns, and times in microseconds."""
+    """Returns the fields by the names of the columns, with times in microseconds."""
     row = {_camel(name): field for name, field in fields.items()}
     return row | {column: _us(fields[name]) for column, name in _TIMES.items() if name in fields}
 

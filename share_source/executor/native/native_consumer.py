@@ -18,17 +18,17 @@ from share_source.executor.range_cursor import Key, RangeCursor
 
 PLUGINS = "plugin.library.paths"
 _MAIN_MESSAGES = 100
-"""Up to this many messages are taken from the main queue at a time: errors without a partition of their own."""
+"""Up to this many messages are taken from the main queue at a time: errors that belong to no partition."""
 _SHARED_KBYTES = 4 * 32_768
-"""The queues of a consumer of many partitions together hold up to this many kilobytes, as much as four consumers of one
-partition each."""
+"""All queues of a consumer of many partitions together hold up to this many kilobytes, as four consumers of one
+partition each would."""
 _LEAST_KBYTES = 1024
 
 
 def native_config(kafka_config: Mapping[str, Any], isolation_level: str, partitions: int) -> Config:
-    """Returns librdkafka's configuration of a consumer of ``partitions`` partitions. Each has a queue of its own here,
-    with a bound that falls as their number grows; in powers of two, so that tasks of slightly different sizes share
-    consumers."""
+    """Returns librdkafka's configuration of a consumer of ``partitions`` partitions, each with a queue of its own. A
+    queue's limit falls as the number of partitions grows, in powers of two, so that tasks of slightly different sizes
+    share consumers."""
     config = dict(client_config(kafka_config, isolation_level))
     config[PLUGINS] = ";".join(filter(None, (_drain.__file__, kafka_config.get(PLUGINS, ""))))
     queued = "queued.max.messages.kbytes"
@@ -56,8 +56,8 @@ class NativeConsumer(KeptConsumer):
                 queue.close()
 
     def take(self, cursor: RangeCursor, rows: NativeRows, hole: int) -> tuple[int, list[FetchEvent]]:
-        """Move a partition's prefetched records to the rows. Returns the offset after the last record seen, and the
-        event that followed, if any."""
+        """Move a partition's prefetched records to the rows. Returns the offset after the last record, and the event
+        that followed, if any."""
         seen = self.positions[cursor.key].seen
         end, event = self._queues[cursor.key].take(
             rows.builder, cursor.packed, cursor.digest, seen, rows.most_records, rows.most_bytes, hole
@@ -68,11 +68,8 @@ class NativeConsumer(KeptConsumer):
         return end, [FetchEvent(KafkaError(code, text), *cursor.key, offset)]
 
     def main_events(self) -> list[FetchEvent]:
-        """Returns the events without a partition of their own. The client's callbacks run meanwhile.
-
-        Raises:
-            RuntimeError: a record is among them, which nobody would read.
-        """
+        """Returns the events that belong to no partition. The client's callbacks run meanwhile. Raises RuntimeError if
+        a record is among the events, since nobody would read it."""
         events = []
         for message in self._consumer.consume(_MAIN_MESSAGES, 0):
             error = message.error()
@@ -82,7 +79,7 @@ class NativeConsumer(KeptConsumer):
         return events
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a queue has received something since the last wait."""
+        """Wait until any queue has received something since the last wait."""
         self._client.wait(max(int(timeout_s * 1000), 0))
 
     def close(self) -> None:

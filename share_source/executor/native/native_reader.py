@@ -1,6 +1,6 @@
-"""Reads the ranges of several partitions with a consumer whose records compiled code takes.
+"""Reads the ranges of several partitions with a consumer whose records the compiled code takes.
 
-Rule: it differs from the Python path in how records get into a batch, and in nothing else.
+Rule: it differs from Python's reader only in how records get into a batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from share_source.executor.range_reader import Reader, widest_hole
 
 
 class NativeReader(Reader):
-    """A reader that takes the records of one partition after the other from queues of their own."""
+    """A reader that takes the records of one partition after the other, from the queue of each partition."""
 
     consumer: NativeConsumer
 

@@ -1,4 +1,4 @@
-"""Arrow batches that compiled code fills, as share_source.executor.record_batches makes them of Python's messages."""
+"""Arrow batches that the compiled code fills, like those of share_source.executor.record_batches."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class NativeRows:
 
     @property
     def room(self) -> int:
-        """How many more records the batch takes; 0 when it is to be built."""
+        """How many more records fit; 0: call :meth:`build`."""
         return max(self.most_records - len(self.builder), 0) if self.builder.nbytes < self.most_bytes else 0
 
     def build(self) -> pa.RecordBatch:
-        """Returns the collected records as one Arrow batch, without a copy. The collection is empty afterwards."""
+        """Returns the collected records as one Arrow batch, without a copy, and empties the collection."""
         return pa.record_batch(_Batch(self._schema, self.builder))
 
 
 class _Batch:
-    """Hands a batch over by Arrow's PyCapsule protocol."""
+    """Passes a batch on by Arrow's PyCapsule protocol."""
 
     def __init__(self, schema: pa.Schema, builder: _drain.Builder) -> None:
         self._schema, self._builder = schema, builder
