@@ -1,8 +1,8 @@
 """Lets Spark find ``format("sharegroup")`` by itself: Spark registers ``DefaultSource`` of every ``pyspark_*`` module.
 
-Rule: this module imports on every Spark that looks for it (4.0 and newer). Spark swallows an import error here, and
-then reports that there is no such format. An older Spark looks for no such module, and is named when a program imports
-this one.
+Rule: this module imports without an error on every Spark that looks for it (4.0 and newer), since Spark swallows an
+import error here, and reports that there is no such format. An older Spark does not look for the module; SparkTooOld
+names it if a program imports this module.
 """
 
 from __future__ import annotations

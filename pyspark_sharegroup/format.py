@@ -5,4 +5,4 @@ from share_source.data_source import ShareGroupDataSource
 
 
 class DefaultSource(ShareGroupDataSource, ShareGroupDataSink):
-    """One format for both: share_source's reading and share_sink's writing."""
+    """One format for both: share_source reads, share_sink writes."""

@@ -10,8 +10,8 @@ from sharegroup.shadowed import check_packages
 
 
 class DefaultSource(DataSource):
-    """A format that raises the error of check_packages: Spark would hide an error of this package's import, and say
-    that there is no such format."""
+    """A format whose methods raise the error of check_packages. If this package's import raised it, Spark would hide
+    the error, and report that there is no such format."""
 
     @classmethod
     def name(cls) -> str:

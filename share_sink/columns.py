@@ -29,7 +29,7 @@ KEY, VALUE, HEADERS, TIMESTAMP = "key", "value", "headers", "timestamp"
 
 RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST)
 RECORD = (KEY, VALUE, HEADERS)
-"""The columns that a dead letter copies: from the row where it has the column, else from the source record."""
+"""The columns that a dead letter copies: from the row if it has the column, else from the source record."""
 
 _INT = (ByteType, ShortType, IntegerType)
 _BYTES = (BinaryType, StringType)
@@ -65,14 +65,15 @@ _OPTIONAL: dict[str, _Wanted] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns -> their indexes in the rows. ``timestamp`` is in it only if its type can be the record's."""
+    """The sink's columns and their indexes in the rows. ``timestamp`` is included only if its type is that of a
+    record's timestamp."""
 
     column_indexes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, schema: StructType) -> Columns:
-        """Returns the sink's columns in this schema. Names match as in Spark: in any case, unless two columns differ
-        only in case. Other columns are ignored.
+        """Returns the sink's columns in this schema; other columns are ignored. As in Spark, names match in any case,
+        unless two columns differ only in case.
 
         Raises:
             MissingColumn: a required column is missing.

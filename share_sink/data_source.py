@@ -1,8 +1,8 @@
 """The sink's half of the data source ``sharegroup``: the object behind ``df.writeStream.format("sharegroup")``.
 
-Rule: the options are parsed when Spark asks for a writer, and not before, since the format has a source too, with
-options of its own. The writers' modules are imported then as well: each of Spark's processes imports this one, even to
-read only, and the writers' imports take a third of a second.
+Rule: the options are parsed when Spark asks for a writer, since the format also has a source with other options. The
+writers' modules are imported only then, too: each of Spark's processes imports this module, even if it only reads, and
+the writers' imports take a third of a second.
 """
 
 from __future__ import annotations
@@ -54,11 +54,8 @@ class ShareGroupDataSink(DataSource):
 
     @named_errors_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """The writer of ``df.write``.
-
-        Raises:
-            TableRefused: there are no options, as of SQL's INSERT INTO and CREATE TABLE ... AS SELECT (seen).
-        """
+        """Returns the writer of ``df.write``. Raises TableRefused if there are no options, as for SQL's INSERT INTO and
+        CREATE TABLE ... AS SELECT (seen)."""
         if not self.options:
             raise TableRefused()
         from share_sink.sink import open_sink

@@ -1,8 +1,8 @@
-"""``decide``: outcomes that are computed once in an attempt, for the programs of foreachBatch that use them twice.
+"""``decide``: computes outcomes once in an attempt, for programs of foreachBatch that use them twice.
 
-Rule: what ``acknowledge`` stages and what the program writes are the same rows. Spark computes a DataFrame again in
-each job, and a persisted one when an executor is lost, so an outcome of a service or of rand() could differ between
-both. Here the rows are a local checkpoint: a lost block fails the job, and so the attempt.
+Rule: the rows that ``acknowledge`` stages and that the program writes are the same. Spark computes a DataFrame again in
+each job, and a persisted one if an executor is lost. So an outcome from a service or from rand() could differ between
+the two. Here the rows are a local checkpoint: a lost block fails the job, and so the attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RECORD = ("topic", "partition", "offset")
 OUTCOME = (*RECORD, "deliveryCount", "receipt", "acknowledgement")
-"""The columns that decide about a record. A reason or a delay that differs from the one staged does no harm."""
+"""The columns that decide about a record. Another reason or delay than the staged one does no harm."""
 CHANGES = {
     "PYTHON_UDF": "a Python UDF",
     "PYTHON_UDTF": "a Python UDTF",
@@ -30,7 +30,7 @@ CHANGES = {
     "EXTERNAL_UDF": "a UDF",
     "CURRENT_LIKE": "the current time",
 }
-"""Spark's tree patterns of expressions that may have another value when they are computed again."""
+"""Spark's tree patterns of expressions whose value may change when they are computed again."""
 _END = "\0"
 
 
@@ -66,12 +66,9 @@ def decide(df: DataFrame) -> Iterator[DataFrame]:
 
 
 def refuse_changing(df: DataFrame) -> None:
-    """Raise unless the outcomes of ``df`` stay the same when Spark computes them again, as far as its plan shows. It
-    shows nothing with Spark Connect, nor where the session does not let Python see Spark's Java.
-
-    Raises:
-        OutcomesMayChange: the plan has a UDF, the current time, or an expression that is not deterministic.
-    """
+    """Raise OutcomesMayChange if the plan of ``df`` has a UDF, the current time, or an expression that is not
+    deterministic: Spark could then compute other outcomes the next time. With Spark Connect, or if the session hides
+    Spark's Java from Python, the plan is not visible, and nothing is raised."""
     found = ""
     with suppress(Exception):  # py4j's errors too
         found = _what_changes(df)
@@ -92,8 +89,8 @@ def _context_of(session: SparkSession) -> SparkContext | None:
 
 
 def _computed_once(context: SparkContext, df: DataFrame) -> DataFrame:
-    """Returns the local checkpoint of ``df``. It is made anew if a stage ran again: tasks of the stage's first attempt
-    may go on, and leave other rows under the same name. Nobody has read the rows before."""
+    """Returns the local checkpoint of ``df``, made again if a stage ran twice: tasks of the stage's first attempt may
+    still run, and leave other rows under the same name. Nobody has read the rows yet."""
     while True:
         tag = f"sharegroup-decide-{uuid.uuid4().hex}"
         context.addJobTag(tag)
@@ -118,7 +115,7 @@ def _ran_again(context: SparkContext, tag: str) -> bool:
 
 
 def _blocks(decided: DataFrame) -> Any:
-    """Returns the checkpoint's RDD, as Spark's Java has it."""
+    """Returns the checkpoint's RDD, a Java object."""
     return decided._jdf.queryExecution().logical().rdd()
 
 
@@ -126,8 +123,8 @@ def _blocks(decided: DataFrame) -> Any:
 
 
 def _what_changes(df: DataFrame) -> str:
-    """Returns what may change an outcome, in words; empty if the plan shows nothing. Each batch pays for it, and py4j
-    for each call of Java: what stays the same is asked once."""
+    """Returns in words what may change an outcome; empty if the plan shows nothing. This runs in each batch, and py4j
+    makes each call of Java slow, so results that stay the same are cached."""
     from pyspark.sql import SparkSession as Sessions
 
     session = df.sparkSession
@@ -145,8 +142,8 @@ def _what_changes(df: DataFrame) -> str:
 
 @lru_cache(maxsize=100)
 def _changing_before(query_id: str, run_id: str, used: frozenset[str]) -> str:
-    """Returns what may change these columns of the query's rows, which each job computes again, too. The plan of a run
-    stays the same."""
+    """Returns what may change these columns of the query's rows, which each job also computes again. A run's plan stays
+    the same."""
     from pyspark.sql import DataFrame
     from pyspark.sql import SparkSession as Sessions
 
@@ -160,7 +157,7 @@ def _changing_before(query_id: str, run_id: str, used: frozenset[str]) -> str:
 
 
 class _Spark:
-    """Spark's Java, with the classes that are looked up once."""
+    """Spark's Java classes, looked up once."""
 
     def __init__(self, java: Any) -> None:
         catalyst = java.org.apache.spark.sql.catalyst
@@ -173,12 +170,12 @@ class _Spark:
         self._any = self._seq(list(self._patterns.values()))
 
     def pruned(self, df: DataFrame, names: list[str]) -> Any:
-        """Returns the plan of ``df`` without the columns that these do not need."""
+        """Returns the plan of ``df`` without the columns that ``names`` do not need."""
         quoted = [f"`{name.replace('`', '``')}`" for name in names]
         return self._pruning.apply(df._jdf.selectExpr(self._seq(quoted)).queryExecution().analyzed())
 
     def changing(self, plan: Any) -> str:
-        """Returns what may change a value of the plan's rows, in words; empty if the plan shows nothing."""
+        """Returns in words what may change a value of the plan's rows; empty if the plan shows nothing."""
         if plan.containsAnyPattern(self._any):
             return next(words for words, pattern in self._patterns.items() if plan.containsPattern(pattern))
         return "" if plan.deterministic() else "an expression that is not deterministic"
@@ -190,17 +187,18 @@ def _spark_of(java: Any) -> _Spark:
 
 
 def _used(plan: Any) -> set[str]:
-    """Returns the names of the columns to which the plan refers."""
+    """Returns the names of the columns that the plan refers to."""
     said = plan.references().toSeq().mkString(_END)  # as name#id
     own = {column.rpartition("#")[0] for column in said.split(_END)}
     return own.union(*map(_used, _items(plan.children())))
 
 
 def _is_batch(leaf: Any) -> bool:
-    """Whether Spark computes the leaf's rows from something that the plan does not show: not so after a checkpoint."""
+    """Whether the plan does not show how Spark computes the rows of this leaf. A checkpoint's rows are not computed
+    again."""
     return leaf.getClass().getSimpleName() == "LogicalRDD" and not leaf.rdd().isCheckpointed()
 
 
 def _items(found: Any) -> list[Any]:
-    """Returns the items of a sequence of Scala's."""
+    """Returns a sequence of Scala's as a list."""
     return [found.apply(number) for number in range(found.size())]

@@ -45,11 +45,8 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
 
 
 def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict[str, str]:
-    """Returns the sink's options by lower-case name: ``options``, else the session's configuration.
-
-    Raises:
-        NoSinkOptions: a required option is missing.
-    """
+    """Returns the sink's options by lower-case name: ``options``, else the session's configuration. Raises
+    NoSinkOptions if a required option is missing."""
     merged = {key[len(PREFIX) :].lower(): value for key, value in conf.items() if key.startswith(PREFIX)}
     merged |= by_lower_name(options)
     for name in REQUIRED:
@@ -59,8 +56,8 @@ def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict
 
 
 def _checkpoint_of(session: SparkSession) -> str:
-    """Returns the checkpoint of the query whose foreachBatch calls, as Spark's Java has it; empty where it can't be
-    found (Spark Connect)."""
+    """Returns the checkpoint of the query that runs foreachBatch, as Spark's Java knows it; empty if unknown (Spark
+    Connect)."""
     from pyspark.sql import SparkSession as Sessions
 
     with suppress(Exception):  # py4j's errors too: no batch fails for what people are shown

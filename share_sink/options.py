@@ -1,7 +1,7 @@
-"""The sink's options: from the texts that Spark hands over to a frozen value, or a named error that says what to do.
+"""The sink's options: parses Spark's texts into a frozen value, or raises a named error that says what to do.
 
 Rule: no I/O and no librdkafka here; ``check_kafka_config`` checks what only librdkafka knows. Spark itself adds only
-the option ``path``, for start(path) and save(path), and passes a query's own checkpointLocation (seen).
+the option ``path``, for start(path) and save(path), and passes on the query's checkpointLocation (seen).
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from share_sink.archive import location
 from share_sink.sink_option_table import TABLE
 
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
-"""The mode belongs to the source's options, else to the group: a sink never sets it."""
+"""The mode is an option of the source, else a config of the group. A sink never sets it."""
 ON_STALE = ("log", "fail")
 ON_REPLAY = ("skips", "replaces")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SinkOptions(GroupOptions):
-    """The options of a query's sink; picklable; ``repr`` shows no secrets.
+    """The options of a query's sink. Picklable; ``repr`` shows no secrets.
 
-    ``kafka_config`` is for consumers and producers alike. ``replaces``: the query's output of a batch replaces what an
-    earlier attempt wrote. ``query_name``, ``checkpoint``: the query's, empty if they are not known. ``batch_id`` None:
-    the task knows the batch id. ``acknowledgement_mode``: the mode that the batch is to have been acquired with; empty:
-    any.
+    ``kafka_config`` is for consumers and producers alike. ``replaces``: the output of a replayed batch replaces that of
+    an earlier attempt. ``query_name``, ``checkpoint``: the query's; empty if unknown. ``batch_id`` None: the task knows
+    it. ``acknowledgement_mode``: the mode that the batch must have been acquired with; empty: any.
     """
 
     archive_path: str = ""

@@ -1,8 +1,8 @@
-"""Dead letters of a sink's rejected rows, written by executors before the driver's commit stages anything.
+"""Dead letters of rejected rows, which executors write before the driver's commit stages anything.
 
-Dead letters are written at least once: a batch that is replayed writes them again, and readers tell by the origin
-headers that two dead letters are of one record. Dead letters that can't be written within the producer's time limit are
-left to the coordinator, which has no such limit: their rows are staged without a dead letter, with their reason.
+Dead letters are written at least once: the replay of a batch writes them again, and their origin headers show that they
+are of one record. If the producer can't write dead letters within its time limit, their rows are staged without a dead
+letter, and with their reason: the coordinator, which has no such limit, writes them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _log = logging.getLogger(__name__)
 
 
 class RejectedRowWriter:
-    """Writes the dead letters of one task. After the first failure that may pass with time, it leaves all remaining
-    dead letters to the coordinator."""
+    """Writes the dead letters of one task. After the first temporary failure, it leaves all further dead letters to the
+    coordinator."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._gave_up = False
 
     def write(self, rows: pa.Table) -> list[bool]:
-        """Write the dead letters of rejected rows (``completed``, if the dead letters copy the record). Returns, for
-        each row, whether its dead letter is written."""
+        """Write the dead letters of rejected rows (if dead letters copy the record, of ``completed`` rows). Returns for
+        each row whether its dead letter is written."""
         if self._gave_up:
             return [False] * rows.num_rows
         opened, options = self._sink.opened, self._sink.options
@@ -52,7 +52,7 @@ class RejectedRowWriter:
         return [result.status is WriteStatus.WRITTEN for result in results]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
-        """Leave the dead letters of these rows, and of all later ones, to the coordinator. Returns False for each
+        """Leave the dead letters of these rows, and of all later rows, to the coordinator. Returns False for each
         row."""
         self._gave_up = True
         self.log_left(count, reason)
@@ -60,7 +60,6 @@ class RejectedRowWriter:
 
     @staticmethod
     def log_left(count: int, reason: str) -> None:
-        """Log in the task that dead letters are left to the coordinator."""
         _log.warning("%s dead letter(s) are left to the coordinator: %s", count, reason)
 
     def _dead_letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
@@ -81,8 +80,8 @@ class RejectedRowWriter:
             )
 
     def _headers(self, rows: pa.Table) -> Iterator[list[Header] | None]:
-        """The headers of each record. None if the row may lack the record: it has no headers, and not all of key, value
-        and headers are the row's own."""
+        """Yields the headers of each record. None if the record may be missing: it has no headers, and key, value and
+        headers are not all the row's own."""
         is_own = all(name in self._sink.columns for name in RECORD)
         is_read = HEADERS not in self._sink.columns and HEADERS in rows.column_names
         read = rows[HEADERS].is_valid().to_pylist() if is_read else [is_own] * rows.num_rows
@@ -91,13 +90,9 @@ class RejectedRowWriter:
 
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
-    """Returns the rejected rows with key, value and headers: from the rows where they have the column, else from the
-    source records; null where the log no longer has the record, or the topic was deleted. Rows whose source records are
-    read get their timestamps as well.
-
-    Raises:
-        ShareGroupError: see SourceRecordReader.read.
-    """
+    """Returns the rejected rows with key, value and headers: from the rows' own columns, else from the source records;
+    null if the log has lost the record, or the topic was deleted. Rows whose source records are read also get
+    timestamps. Raises as SourceRecordReader.read."""
     if all(name in rows.column_names for name in RECORD) or not rows.num_rows:
         return rows
     originals = _originals_of(rows, sink)
@@ -109,7 +104,7 @@ def completed(rows: pa.Table, sink: Sink) -> pa.Table:
 
 
 def replacements(rows: pa.Table, sink: Sink) -> int:
-    """How many rejected rows have a key, value or headers that differ from their source record's. If the source records
+    """Returns how many rejected rows have another key, value or headers than their source record. If the source records
     can't be read, every row with such a column counts."""
     own = [name for name in RECORD if name in sink.columns]
     if not own:
@@ -127,13 +122,12 @@ def replacements(rows: pa.Table, sink: Sink) -> int:
 
 
 def _positions(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
-    """Topic id, partition and offset of each row."""
     return zip(*(rows[name].to_pylist() for name in (TOPIC_ID, PARTITION, OFFSET)), strict=True)
 
 
 def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], SourceRecord]:
-    """The source records, by topic id, partition and offset. An old topic has none: the topic that has its name now
-    has other records at these offsets."""
+    """Returns the source records by topic id, partition and offset; none for a topic that was deleted and created
+    again, whose new log has other records at these offsets."""
     offsets: dict[tuple[str, int], set[int]] = {}
     for topic_id, partition, offset in _positions(rows):
         if topic_id not in sink.opened.old_topics:
@@ -157,13 +151,12 @@ def _part(original: SourceRecord, name: str) -> Any:
 
 
 def _values(rows: pa.Table, name: str) -> list[Any]:
-    """null for a column that is not there; no headers are an empty list, as a record has them."""
+    """Returns the column, or nulls if there is none. A row without headers gets an empty list."""
     values = rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
     return [headers or [] for headers in values] if name == HEADERS else values
 
 
 def _timestamps_ms(rows: pa.Table) -> list[int | None]:
-    """The records' timestamps; null where the rows do not have them."""
     if TIMESTAMP not in rows.column_names:
         return [None] * rows.num_rows
     return [None if us is None else us // 1000 for us in rows[TIMESTAMP].cast(pa.int64()).to_pylist()]
@@ -171,11 +164,11 @@ def _timestamps_ms(rows: pa.Table) -> list[int | None]:
 
 @lru_cache(maxsize=4)
 def _writer(servers: str, kafka: tuple[tuple[str, str], ...]) -> DeadLetterProducer:
-    """The worker's producer, which keeps its connection: a worker has one task at a time."""
+    """The worker's producer, which keeps its connections. A worker runs one task at a time."""
     return DeadLetterProducer(servers, dict(kafka))
 
 
 @lru_cache(maxsize=4)
 def _originals(servers: str, kafka: tuple[tuple[str, str], ...]) -> SourceRecordReader:
-    """The worker's reader of source records. Delivered records may be read, so it needs no isolation level."""
+    """The worker's reader of source records. It needs no isolation level, since the records were delivered before."""
     return SourceRecordReader(servers, dict(kafka))

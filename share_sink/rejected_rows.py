@@ -1,6 +1,6 @@
-"""Handles a task's rejected rows: writes dead letters first, then the archive, then reports the rows to the driver.
+"""Handles a task's rejected rows: writes dead letters, then the archive, then reports the rows to the driver.
 
-Rule: rows are written in slices, so that a task that rejects everything holds no more than one slice in memory.
+Rule: rows are written in slices, so that a task that rejects everything holds only one slice in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLICE_BYTES = 16 << 20
 
 
 class RejectedRows:
-    """The rejected rows of one task, as a context manager; call ``finish`` at the end. If the block raises, the task's
+    """The rejected rows of one task, as a context manager. Call ``finish`` at the end. If the block raises, the task's
     files in the archive are deleted."""
 
     def __init__(self, sink: Sink, task_id: int) -> None:
@@ -52,11 +52,10 @@ class RejectedRows:
 
     @property
     def are_kept(self) -> bool:
-        """Whether rejected rows are written anywhere. If not, a reject is an outcome like any other."""
+        """Whether rejected rows are written anywhere. If not, reject is an outcome like any other."""
         return self._dead_letters is not None or self._archive is not None
 
     def add(self, rows: pa.Table) -> None:
-        """Add rejected rows, as rows.rejected_rows returns them."""
         if rows.num_rows:
             self._waiting.append(rows)
         if sum(table.num_rows for table in self._waiting) >= SLICE_ROWS or self._waiting_bytes() >= SLICE_BYTES:
@@ -89,8 +88,8 @@ class RejectedRows:
         self._runs.append(self._as_runs(rows, written))
 
     def _with_dead_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
-        """Write the dead letters. Returns the rows with the archive's columns, and whether each row has its dead
-        letter."""
+        """Write the dead letters. Returns the rows with the archive's columns, and for each row whether its dead letter
+        is written."""
         copied = self._dead_letters is not None and self._sink.opened.copy_record
         try:
             full = completed(rows, self._sink) if copied or self._archive is not None else rows
@@ -122,7 +121,7 @@ class RejectedRows:
         )
 
     def _reasons(self, rows: pa.Table, dead_letter: Any) -> Any:
-        """Returns the reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
+        """Returns the reasons of the rows whose dead letters the coordinator writes; null for other rows."""
         if self._dead_letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
         reasons = pc.utf8_slice_codeunits(rows[REASON], 0, LONGEST_REASON)

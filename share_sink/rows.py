@@ -1,7 +1,7 @@
-"""Turns a sink's Arrow rows into rows of outcomes (coordinator.protocol.outcome_rows), and selects the rejected rows.
+"""Turns a sink's Arrow rows into outcomes (coordinator.protocol.outcome_rows), and selects the rejected rows.
 
-Rule: no Python per row. A row with wrong values fails the whole batch by name, with its coordinates. The coordinator
-alone decides whether a receipt is still valid.
+Rule: no Python code for each row. A wrong value fails the whole batch by name, with the row's coordinates. Only the
+coordinator decides whether a receipt is still valid.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from share_sink.errors import (
 from share_sink.sink import Sink
 
 _WORDS = ("accept", "release", "reject")
-"""The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
+"""The words of the column acknowledgement, in the order of the AcknowledgeTypes 1 to 3."""
 TOPIC_ID = "topic_id"
-"""The column of rejected rows that the sink adds to theirs."""
+"""The column that the sink adds to rejected rows."""
 REJECTED_SCHEMA = {
     TOPIC: pa.string(),
     PARTITION: pa.int32(),
@@ -58,11 +58,11 @@ REJECTED_SCHEMA = {
     HEADERS: HEADERS_TYPE,
     TIMESTAMP: TIMESTAMP_TYPE,
 }
-"""The columns that rejected rows may have: those of them that the sink's rows have."""
+"""The columns that rejected rows have, if the sink's rows have them."""
 
 
 def is_rejected(outcomes: pa.Table) -> Any:
-    """A mask of the rejected rows."""
+    """Returns a mask of the rejected rows."""
     return pc.equal(outcomes["outcome"], int(AcknowledgeType.REJECT))
 
 
@@ -100,12 +100,8 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
 
 
 def check_delivered(outcomes: pa.Table, sink: Sink) -> None:
-    """Check, before anything is written for the rows, that the group can have delivered them, by what was known when
-    the sink was opened.
-
-    Raises:
-        NeverDelivered: no delivery of the group can have had a row.
-    """
+    """Check that the group can have delivered the rows, by what was known when the sink was opened. Call it before
+    anything is written for the rows. Raises NeverDelivered otherwise."""
     ends = sink.opened.ends
     wrong = pc.or_(pc.less(outcomes["first"], 0), pc.less(outcomes["delivery_count"], 1))
     if pc.any(wrong).as_py():
@@ -127,12 +123,8 @@ def _never(rows: pa.Table, sink: Sink, reason: str) -> NeverDelivered:
 
 
 def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:
-    """The rejected rows: their receipts and topic ids, and reason, key, value, headers and timestamp where the rows
-    have them.
-
-    Raises:
-        NullHeader: an element of a row's headers is null.
-    """
+    """Returns the rejected rows: receipts and topic ids, and reason, key, value, headers and timestamp if the rows have
+    them. Raises NullHeader if an element of a row's headers is null."""
     rejected = is_rejected(outcomes).combine_chunks()
     names = [name for name in REJECTED_SCHEMA if name in columns]
     rows = {name: _column(batch, columns, name).filter(rejected) for name in names}
@@ -161,11 +153,11 @@ def _check_receipts(receipt: dict[str, Any]) -> None:
 
 
 def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
-    """Returns each row's topic id, which its digest names.
+    """Returns each row's topic id, which its receipt's digest names.
 
     Raises:
         RowsOfAnotherGroup: a row is of no topic that the group knows.
-        NeverDelivered: a row's topic is not the one that its receipt names.
+        NeverDelivered: a row's topic is not the one in its receipt.
     """
     encoded = receipt[DIGEST].dictionary_encode()
     found = [sink.topic_ids.get(digest) for digest in encoded.dictionary.to_pylist()]
@@ -182,7 +174,7 @@ def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
 
 
 def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
-    """The AcknowledgeTypes as int8; null is accept."""
+    """Returns the AcknowledgeTypes as int8; null means accept."""
     indexes = pc.index_in(words, value_set=pa.array(_WORDS))
     if indexes.null_count > words.null_count:
         unknown = _first(pc.and_(words.is_valid(), indexes.is_null()))
@@ -208,6 +200,6 @@ def _first(mask: Any) -> int:
 
 
 def _receipt_at(receipt: dict[str, Any], index: int) -> str:
-    """The receipt as ``topic-partition@offset (delivery count)``, as the coordinator names stale rows."""
+    """Returns the receipt as ``topic-partition@offset (delivery count)``, as the coordinator writes it."""
     topic, partition, offset, count, _ = (receipt[name][index].as_py() for name in RECEIPT)
     return f"{topic}-{partition}@{offset} ({count})"

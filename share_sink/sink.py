@@ -1,7 +1,6 @@
 """An open sink: the values that its tasks and its commit share.
 
-Rule: the driver opens the sink, and finds everything that can be wrong with it by name; executors get a picklable
-value.
+Rule: the driver opens the sink, and reports everything wrong with it by name. Executors get a picklable value.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from share_spark.log import log_for_query
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """An open sink; picklable. ``opened`` names the group's incarnation and the topics that it knows. ``archive``: the
-    location to which executors write rejected rows, or empty. ``name`` is this opening's own, and
-    names its staging folder in the archive."""
+    """An open sink; picklable. ``opened`` has the group's incarnation and the topics that it knows. ``archive``: the
+    location to which executors write rejected rows, or empty. ``name``: unique for each opening; names the staging
+    folder in the archive."""
 
     options: SinkOptions
     columns: Columns
@@ -39,22 +38,22 @@ class Sink:
 
     @cached_property
     def topic_ids(self) -> dict[int, str]:
-        """The topics whose rows the sink takes: the digest in their rows' receipts -> the topic's id."""
+        """The ids of the topics whose rows the sink takes, by the digest in their receipts."""
         group_id, incarnation = self.options.group_id, self.opened.incarnation
         return {receipt_digest(group_id, incarnation, topic_id): topic_id for topic_id in self.opened.topics}
 
 
 def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrite: bool) -> Sink:
     """Check the sink, and open it at the coordinator, on the driver. Spark makes a stream's writer for each batch,
-    after the source has acquired the batch's plan, and never before the first batch (seen). So a stream's sink can fail
-    here at the earliest; and a group that does not exist now is not the source's group.
+    after the source has acquired the batch's plan, and never before the first batch (seen). So a stream's sink fails
+    here at the earliest. If the group does not exist now, it is not the source's group.
 
     Raises:
         GroupIdNotFound: the group does not exist.
         OverwriteRefused: the query's mode overwrites its output.
         MissingColumn, WrongColumn: the rows lack a column, or a column has a wrong type.
         ArchiveNotWritable: the archive's file system refuses.
-        ShareGroupError: by name, for wrong options, and if the coordinator refuses the sink.
+        ShareGroupError: an option is wrong, or the coordinator refuses the sink.
     """
     parsed = SinkOptions.parse(options)
     log_for_query(group=parsed.group_id, query=parsed.query_name)
@@ -70,7 +69,7 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:
-    """Returns the coordinator's client. A process has one for equal options, since finding the coordinator costs more
+    """Returns the coordinator's client. A process keeps one for equal options, since finding the coordinator costs more
     than a request."""
     return _client(
         options.bootstrap_servers,
@@ -87,4 +86,4 @@ def _client(
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)
-"""check_archive, once per process and location: Spark makes a writer for each batch."""
+"""check_archive, once per process and location, since Spark makes a writer for each batch."""

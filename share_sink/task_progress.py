@@ -1,7 +1,7 @@
-"""The signals of a query's tasks: how far their work on a batch is, for people who look at the group.
+"""The signals of a query's tasks, which show people how far the work on a batch is.
 
-Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest one, up to one a second
-for a task; what can't be sent is dropped, and each reason is logged once.
+Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest signal of a task, at most
+one a second. A signal that can't be sent is dropped, and each reason is logged once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_sta
 EVERY_S = 1.0
 """Two signals of one task are at least this many seconds apart."""
 ANSWER_TIMEOUT_S = 5.0
-"""A signal waits this many seconds for its answer."""
+"""A signal waits this many seconds for its reply."""
 START_S = 60.0
-"""A signal that no coordinator takes is sent again for this many seconds, while one starts on this host."""
+"""If no coordinator takes a signal, it is sent again for this many seconds, while one starts on this host."""
 
 _log = logging.getLogger(__name__)
 _once = LogOnce(_log)
@@ -41,8 +41,6 @@ _NO_PLAN = "no task on this host has read the batch: the records come from anoth
 
 
 class _Signal(NamedTuple):
-    """The newest unsent signal of a task."""
-
     query_id: str
     batch_id: str
     task: int
@@ -84,7 +82,7 @@ def _cut(hint: str | None) -> str | None:
 
 
 class _Sender:
-    """Sends the newest signal of the process's task, in a thread that ends with the process."""
+    """Sends the newest signal of the process's task. Its daemon thread ends with the process."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
@@ -94,7 +92,7 @@ class _Sender:
         threading.Thread(target=self._run, name="share-task-progress", daemon=True).start()
 
     def take(self, signal: _Signal) -> None:
-        """Send this signal instead of the waiting one, whose hint stays where this one has none."""
+        """Replace the waiting signal. If this signal has no hint, the waiting one's hint stays."""
         with self._news:
             waiting = self._newest
             if signal.hint is None and waiting is not None and waiting.task == signal.task:
@@ -120,7 +118,7 @@ class _Sender:
         return sent_s + EVERY_S - time.monotonic()
 
     def _send(self, signal: _Signal) -> bool:
-        """Send the signal. Returns whether it is done; else it is sent again."""
+        """Returns whether the signal is done; else it must be sent again."""
         plan: TaskPlan | None = None
         try:
             plans = noted(signal.query_id, signal.batch_id)
@@ -139,7 +137,7 @@ class _Sender:
         return True
 
     def _may_start(self, plan: TaskPlan) -> bool:
-        """Whether a coordinator on demand, which this host lacks or has just got, may take signals soon."""
+        """Whether a coordinator on demand may start here soon, or has just started, and then take signals."""
         now_s = time.monotonic()
         self._failing_since_s = self._failing_since_s or now_s
         if not plan.state_store or now_s - self._failing_since_s > START_S:
@@ -170,7 +168,7 @@ def _client(configs: tuple[tuple[str, str], ...], cluster_id: str, state_store: 
 
 
 def _here(cluster_id: str, state_store: str) -> RunningHere:
-    """Where the coordinator on demand of this host is found, which somebody else starts."""
+    """Returns how to find this host's coordinator on demand, which another process starts."""
     return RunningHere(bootstrap_servers="", kafka_config={}, cluster_id=cluster_id, state_store=state_store)
 
 
@@ -179,7 +177,7 @@ _senders: list[_Sender] = []
 
 
 def _sender() -> _Sender:
-    """Returns the sender of this process; a fork has no thread of its parent."""
+    """Returns the sender of this process. A fork needs a new one, since it has no thread of its parent."""
     with _making:
         if not _senders or _senders[0].pid != os.getpid():
             _senders[:] = [_Sender()]

@@ -1,9 +1,9 @@
-"""The writers of streams and of batches: executors turn rows into runs, the driver's commit stages them.
+"""The writers of streams and batches: executors turn rows into runs, and the driver's commit stages them.
 
-Spark makes both writers in a Python worker on the driver's host, pickles them for the tasks, and makes a stream's
-writer once more in the process that commits, for every batch (seen). So a writer keeps no state but its constructor's
-arguments, and tasks pass their results in their messages. Rule: an outcome counts only after the commit staged it, and
-takes effect only when the plan completes; a batch that fails or is aborted leaves no outcome behind.
+Spark makes both writers in a Python worker on the driver's host, and pickles them for the tasks. For every batch it
+makes a stream's writer again in the process that commits (seen). So a writer keeps only its constructor's arguments,
+and tasks return their results in messages. Rule: an outcome counts only once the commit has staged it, and takes effect
+only when the plan completes. A batch that fails or is aborted leaves no outcome.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The query and the batch that rows belong to, as Spark's local properties of the task name them: for people, since
-    a thread of foreachBatch has none, or another query's. Where they are not known, ``query_id`` and ``query_name`` are
-    empty, and ``batch_id`` is NO_BATCH."""
+    """The query and the batch of the rows, from Spark's local properties of the task. Only for people, since a thread
+    of foreachBatch has none, or another query's. If unknown, ``query_id`` and ``query_name`` are empty, and
+    ``batch_id`` is NO_BATCH."""
 
     query_id: str = ""
     query_name: str = ""
@@ -55,8 +55,8 @@ class Batch:
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
     """The outcomes of one task's rows, for the driver. ``runs``: an Arrow stream of
-    coordinator.protocol.outcome_rows.SCHEMA. ``incarnation``: the group's, which the rows' receipts name. ``files``:
-    the task's files in the archive, below the staging folder ``write``. ``plans``: the plans of the batch that tasks on
+    coordinator.protocol.outcome_rows.SCHEMA. ``incarnation``: the group's, as in the rows' receipts. ``files``: the
+    task's files in the archive, in the staging folder of ``write``. ``plans``: the plans of the batch that tasks on
     this host have read, with the epoch of their member."""
 
     batch: Batch
@@ -89,7 +89,7 @@ class ShareGroupStreamWriter(StreamArrowWriter):
 
 
 class ShareGroupBatchWriter(DataSourceArrowWriter):
-    """The writer of ``df.write.format("sharegroup")``, in foreachBatch; only the tasks know the batch of their rows."""
+    """The writer of ``df.write.format("sharegroup")`` in foreachBatch. Only the tasks know the batch of their rows."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -108,13 +108,13 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
 
 
 def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
-    """Turn a task's rows into outcomes, on an executor. For rejected rows it writes the dead letters first, then the
-    archive's files.
+    """Turn a task's rows into outcomes, on an executor. For rejected rows, write the dead letters, then the archive's
+    files.
 
     Raises:
         IncompleteReceipt, UnknownOutcome, RenewRefused, InvalidReleaseDelay: a row has wrong values.
         RowsOfAnotherGroup: a row is of no topic that the group knows.
-        NeverDelivered: no delivery of the group can have had a row.
+        NeverDelivered: the group can't have delivered a row.
         ArchiveNotWritable: the archive's file system refuses.
     """
     context = TaskContext.get()
@@ -148,12 +148,12 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
 def commit_batch(
     sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None, *, has_target: bool = True
 ) -> OutcomesStaged:
-    """Stage the outcomes of all tasks, on the driver. Staged even if there are none, so that the coordinator knows that
-    the batch has a sink. ``has_target``: the query may have another output, as in foreachBatch.
+    """Stage the outcomes of all tasks, on the driver; even if there are none, so that the coordinator knows that the
+    batch has a sink. ``has_target``: the query may have another output, as in foreachBatch.
 
     Raises:
         ArchiveNotWritable, ArchiveRowsMissing: see share_sink.archive.batches.
-        ShareGroupError: the coordinator refuses the outcomes, by name.
+        ShareGroupError: the coordinator refuses the outcomes.
     """
     tasks = [message for message in messages if isinstance(message, TaskOutcomes)]
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
@@ -194,8 +194,8 @@ def commit_batch(
 
 
 def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Stage nothing, and delete the tasks' files in the archive. Written dead letters stay; readers know doubles by
-    their origin."""
+    """Stage nothing, and delete the tasks' files in the archive. Written dead letters stay; readers recognize
+    duplicates by their origin."""
     if sink.archive:
         written = {message.write for message in messages if isinstance(message, TaskOutcomes)}
         discard_write(sink.archive, {sink.name, *written})
@@ -216,9 +216,9 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
 
 
 def _plans_of(sink: Sink, context: TaskContext | None) -> dict[str, int]:
-    """Returns the plans of the task's batch in the sink's group, with the epoch of their member, as the tasks that read
-    them on this host left them; none where no task of the batch has read here, or the task is not its query's: a thread
-    of foreachBatch has no query, or, in a pool that several queries use, another one."""
+    """Returns the plans of the task's batch in the sink's group, with the epoch of their member, as noted on this host
+    by the tasks that read them. None if no task of the batch has read here, or if the task's thread is not its query's:
+    a thread of foreachBatch has no query or, in a pool that several queries use, another one."""
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
     if not query_id or not batch_id or str(_batch_of(sink, context).batch_id) != batch_id:
@@ -243,8 +243,7 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
 
 
 def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int], contradicted: int) -> None:
-    """Log, one line a commit, how many records have rows that contradict each other, or an outcome that contradicts an
-    earlier commit of the batch."""
+    """Log, in one line, how many records have rows that contradict each other, or an earlier commit of the batch."""
     found = [f"{said}: {count}" for said, count in sorted(contradicting.items())]
     found += [f"another one in an earlier acknowledge() or save(): {contradicted}"] if contradicted else []
     if found:

@@ -1,8 +1,8 @@
 """The border to Spark: a named error leaves a method of the data source with its sentence first.
 
-Spark shows an error of Python as its formatted traceback, whose last line alone has the error's text. Rule: a named
-error tells a person everything, so Spark gets it without frames, and the log has them at debug level; any other error
-is a bug, and keeps its frames.
+Spark shows a Python error as a formatted traceback, whose last line has the error's text. Rule: a named error tells a
+person everything, so Spark gets it without frames, and the log has the frames at debug level. Any other error is a bug,
+and keeps its frames.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""Spark's variable for its workers: an error is only its text (spark.sql.execution.pyspark.udf.hideTraceback.enabled
-sets it for all errors)."""
+"""Spark's environment variable for workers that makes an error only its text
+(spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it for all errors)."""
 
 _log = logging.getLogger(__name__)
 
 
 def named_errors_first(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Wraps the method: named errors are raised anew, without frames of what it calls."""
+    """Wrap the method: named errors are raised again without the frames below it."""
 
     @functools.wraps(method)
     def called(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
@@ -42,8 +42,7 @@ def named_errors_first(method: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def named_errors_first_in(items: Iterator[Item]) -> Iterator[Item]:
-    """Yields the items, as :func:`named_errors_first` does for a method: a generator's errors come while Spark
-    iterates."""
+    """Yield the items, with errors as in :func:`named_errors_first`: a generator's errors come while Spark iterates."""
     try:
         yield from items
         return
@@ -54,7 +53,7 @@ def named_errors_first_in(items: Iterator[Item]) -> Iterator[Item]:
 
 def _without_frames(error: ShareGroupError) -> ShareGroupError:
     """Returns the error without traceback and cause. A worker of Spark ends after an error, so HIDE_TRACEBACK affects
-    this one only."""
+    only this one."""
     _log.debug("%s: %s", type(error).__name__, error, exc_info=error)
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name.startswith("pyspark."):

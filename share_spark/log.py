@@ -1,9 +1,9 @@
-"""The log of sharegroup in the Python processes that Spark starts: one for a query's source, and others for tasks and
+"""The log of sharegroup in the Python processes that Spark starts: one for a query's source, others for tasks and
 sinks.
 
-Spark configures no logging in them (seen): a line would have no time and no level, and INFO would be dropped. Spark's
-own collection of worker logs (spark.sql.pyspark.worker.logging.enabled) adds a handler to the root logger, which gets
-these lines as well. Rule: a program that has configured logging itself gets the lines in its own form, and no other.
+Spark configures no logging in them (seen): lines would lack time and level, and INFO would be dropped. Spark's own
+collection of worker logs (spark.sql.pyspark.worker.logging.enabled) adds a handler to the root logger, which gets these
+lines as well. Rule: a program that has configured logging itself gets the lines only in its own form.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from coordinator.protocol.log_lines import TextLines, name_in_lines
 
 LOGGERS = ("coordinator", "share_sink", "share_source")
 _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
-"""Spark's variable in a process whose lines it collects: the root logger's handler is then Spark's."""
+"""Spark's variable in a process whose lines Spark collects: then Spark has set the root logger's handler."""
 
 _handler: logging.StreamHandler[TextIO] | None = None
 
 
 def log_for_query(**names: str) -> None:
-    """Write the lines of sharegroup to standard error, from INFO on. Each names what this process works for, as
-    ``group``."""
+    """Write the lines of sharegroup to standard error, from INFO on. ``names``, as ``group``, stand in each line."""
     global _handler
     name_in_lines(**names)
     if _handler is not None or (logging.getLogger().handlers and _COLLECTED not in os.environ):
@@ -40,6 +39,6 @@ def log_for_query(**names: str) -> None:
 
 
 def log_to(stream: TextIO) -> None:
-    """Write the lines of sharegroup to the stream from now on, if they went to standard error."""
+    """From now on write the lines that went to standard error to this stream."""
     if _handler is not None:
         _handler.stream = stream

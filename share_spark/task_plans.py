@@ -1,13 +1,13 @@
-"""Passes on to the Python workers of a query on one host which plan its batch is.
+"""Tells the Python workers of a query on one host which plan their batch is.
 
-Spark runs the tasks that read and the functions that work on their records in different Python processes, and gives one
-process to tasks of several queries in turn (seen, docs/trust/facts.md). The local properties of all of them name the
-query and the batch, but not the plan. So a task that reads a plan leaves a note in the user's runtime directory, by the
-query's id, and other workers on the host find it there. A coordinator on demand, which passes signals on to the owner
-of the group, is started by those who have the query's Kafka options: the workers that read. Others open a pipe in that
-directory, on which these wait.
+Spark runs the tasks that read, and the functions that process their records, in different Python processes, and one
+process serves tasks of several queries in turn (seen, docs/trust/facts.md). The local properties of all of them name
+the query and the batch, but not the plan. So a task that reads a plan leaves a note in the user's runtime directory,
+under the query's id, and other workers on the host find the note there. Only the workers that read have the query's
+Kafka options, so they start a coordinator on demand, which passes signals on to the owner of the group. They wait on a
+pipe in that directory, and other workers ask for the start by opening it.
 
-Rule: a note holds no secret, names the token's file only, and lies in a directory that nobody else can write to. A host
+Rule: a note holds no secret, names only the token's file, and is in a directory that nobody else can write to. A host
 without signals starts no coordinator.
 """
 
@@ -34,15 +34,15 @@ from coordinator.protocol.wire import DAMAGED
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's local properties of each task of a query."""
 DESCRIPTION = "spark.job.description"
-"""Spark's local property of each job of a query; it begins with the query's name, if it has one."""
+"""Spark's local property of each job of a query. It begins with the query's name, if the query has one."""
 KEPT_S = 86_400.0
-"""The note of a query is deleted this many seconds after its last change."""
+"""A query's note is deleted this many seconds after its last change."""
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan that a query's tasks read, and where its coordinator is. ``configs``: those by which a client finds the
-    standalone coordinator, or starts one on demand; they name files and hold no secret. ``cluster_id`` and
-    ``state_store``: those of a coordinator on demand; empty: it is a standalone one."""
+    """The plan that a query's tasks read, and where its coordinator is. ``configs``: with these a client finds the
+    standalone coordinator, or starts one on demand; they name files and hold no secret. ``cluster_id``,
+    ``state_store``: those of a coordinator on demand; empty for a standalone one."""
 
     group_id: str
     member_id: str
@@ -59,31 +59,28 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _last: tuple[Path, _Note] | None = None
-"""The note that this process wrote last, and where."""
+"""The note that this process wrote last, and its path."""
 _offered: set[tuple[int, str]] = set()
-"""The process, and the keys of the coordinators that it starts when tasks want them."""
+"""The process id, and the keys of the coordinators that this process starts when tasks want them."""
 
 
 def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """The coordinator's configs by which executors find it; none if it is started on demand."""
+    """Returns the configs with which executors find a standalone coordinator; none if it is started on demand."""
     if not CoordinatorConfig.parse(configs).share_coordinator_endpoint:
         return {}
     return {key: configs[key] for key in (ENDPOINT, TOKEN_KEY, CA_KEY) if key in configs}
 
 
 def query_name(description: str | None, query_id: str) -> str:
-    """The query's name, from Spark's description of its job; empty: it has none, or the program set another
-    description."""
+    """Returns the query's name from Spark's description of its job; empty if the query has no name, or if the program
+    has set another description."""
     name, found, _ = (description or "").partition(f"\nid = {query_id}\n")
     return name if found else ""
 
 
 def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:
-    """Write a note that the query's batch is this plan, unless this process has done so.
-
-    Raises:
-        OSError, UnsafeDirectory: the note can't be written.
-    """
+    """Note that the query's batch is this plan, unless this process has noted it before. Raises OSError or
+    UnsafeDirectory if the note can't be written."""
     global _last
     directory = _directory()
     path = directory / f"{_name(query_id)}-{_name(plan.member_id)}.json"
@@ -99,11 +96,8 @@ def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:
 
 
 def noted(query_id: str, batch_id: str) -> list[TaskPlan]:
-    """The plans of the query's batch that tasks on this host have read: one for each source of the query.
-
-    Raises:
-        OSError, UnsafeDirectory: the notes can't be read.
-    """
+    """Returns the plans of the query's batch that tasks on this host have read: one for each source of the query.
+    Raises OSError or UnsafeDirectory if the notes can't be read."""
     found = []
     for path in sorted(_directory().glob(f"{_name(query_id)}-*.json")):
         with contextlib.suppress(FileNotFoundError, *DAMAGED):
@@ -114,11 +108,8 @@ def noted(query_id: str, batch_id: str) -> list[TaskPlan]:
 
 
 def offer_start(key: str, start: Callable[[], object]) -> None:
-    """Call ``start``, in a thread of this process, each time a task on this host wants the coordinator of this key.
-
-    Raises:
-        OSError, UnsafeDirectory: tasks can't say so here.
-    """
+    """Call ``start``, in a thread of this process, whenever a task on this host wants the coordinator of this key.
+    Raises OSError or UnsafeDirectory if tasks can't ask for it here."""
     if (os.getpid(), key) in _offered:
         return
     path = _pipe(key)
@@ -137,7 +128,7 @@ def offer_start(key: str, start: Callable[[], object]) -> None:
 
 
 def want_start(key: str) -> bool:
-    """Ask a process of this host to start the coordinator of this key. Returns whether one can."""
+    """Ask a process of this host to start the coordinator of this key. Returns False if no process waits for that."""
     try:
         os.close(os.open(_pipe(key), os.O_WRONLY | os.O_NONBLOCK))
     except OSError:  # nobody waits there
@@ -160,7 +151,7 @@ def _name(text: str) -> str:
 
 
 def _delete_old(directory: Path) -> None:
-    """Delete the notes of queries that ended long ago, and the half-written ones of killed processes."""
+    """Delete the notes of queries that ended long ago, and half-written ones of killed processes."""
     before_s = time.time() - KEPT_S
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):

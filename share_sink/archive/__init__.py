@@ -1,4 +1,4 @@
-"""The archive of rejected rows: Parquet files that executors write and the driver makes visible."""
+"""The archive of rejected rows: Parquet files that executors write, and that the driver makes visible."""
 
 from share_sink.archive.batches import archive_dataset
 from share_sink.archive.compaction import compact

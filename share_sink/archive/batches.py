@@ -1,17 +1,17 @@
-"""The archive: rows that a sink rejected, as Parquet files, written by executors and made visible by the driver.
+"""The archive: the rows that sinks rejected, as Parquet files. Executors write them, and the driver makes them visible.
 
-The archive holds the rows that sinks rejected, and nothing else: records that a limit archived (delivery count, expiry)
-and records that were lost from the log pass through no sink. Rows are written at least once, as dead letters are: the
-archive may have a row whose attempt disagreed with another attempt, so that its record was released after all.
-``topic``, ``partition``, ``offset`` and ``deliveryCount`` identify a row.
+The archive has no other records: those that a limit archived (delivery count, expiry), or that the log lost, pass
+through no sink. Rows are written at least once, like dead letters. The archive may have a row whose record was released
+after all, since another attempt decided otherwise. ``topic``, ``partition``, ``offset`` and ``deliveryCount`` identify
+a row.
 
-Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``. The date is the day of archiving in UTC; the
-columns are those of ``SCHEMA``; readers skip names that begin with ``_``. Rule: readers see whole files only, of the
-last attempt of each batch. Tasks write below ``_staging/``, each write of a sink in a folder of its own.
-``finish_batch`` merges their small files and moves them to their final paths: one file for each write and topic, up to
-``MERGE_BYTES``. Before that it names these files in ``_journal/``: the writes of a replay, on another day or with other
-outcomes, find there what all writes of earlier attempts made visible, and delete it. A batch is known by the plan that
-its records' receipts name, not by an id that a thread of Spark's has.
+Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``, with the day of archiving in UTC and the
+columns of ``SCHEMA``; readers skip names that begin with ``_``. Rule: readers see only whole files, of the last attempt
+at each batch. Tasks write below ``_staging/``, each write of a sink in a folder of its own. ``finish_batch`` names the
+new files in ``_journal/``, merges the small files, and moves them to their final paths: one file for each write and
+topic, up to ``MERGE_BYTES``. The writes of a replay, perhaps on another day or with other outcomes, find in the journal
+which files earlier attempts made visible, and delete these. The receipts name the plan that identifies the batch, not a
+batch id, which a thread of Spark's may lack.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveR
 _log = logging.getLogger(__name__)
 
 MERGE_BYTES = 64 << 20
-"""The files of a batch's tasks are merged up to this many compressed bytes, topic by topic."""
+"""The files of a batch's tasks are merged, for each topic, up to this many compressed bytes."""
 
 STAGING_KEPT = timedelta(days=2)
-"""A staging folder is deleted as left behind once its files are older than this."""
+"""A staging folder whose files are older than this is deleted as left behind."""
 
 Content = TypeVar("Content", bound=msgspec.Struct)
 _PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
 
 
 class StagedBatch(NamedTuple):
-    """The attempt at a batch that a write of a sink belongs to, as the coordinator's answer to the write names it."""
+    """The attempt at a batch that a sink's write belongs to, as in the coordinator's reply to the write."""
 
     group_id: str
     member_id: str
@@ -62,24 +62,20 @@ class StagedBatch(NamedTuple):
 
     @property
     def member(self) -> str:
-        """The member, as the names of journal entries and files spell it. Plan ids begin with the group's incarnation,
-        and their numbers begin again in a group that was made anew."""
+        """The member, as in the names of journal entries and files. Plan ids begin with the group's incarnation, and
+        their numbers start again in a group that was deleted and created again."""
         incarnation = self.plan_id.rpartition(".")[0]
         return hashlib.sha256(json.dumps([self.group_id, incarnation, self.member_id]).encode()).hexdigest()[:16]
 
     @property
     def number(self) -> int:
-        """The plan's number in its group."""
         return int(self.plan_id.rpartition(".")[2])
 
 
 def check_archive(path: str) -> str:
-    """Check that the archive takes rows: make the folder, write a small file and delete it. The driver calls it when a
-    query starts. Returns the location as executors need it (a relative path is made absolute).
-
-    Raises:
-        ArchiveNotWritable: the file system refuses.
-    """
+    """Check on the driver, when a query starts, that the archive takes rows: make the folder, write a small file and
+    delete it. Returns the location for executors, with an absolute path. Raises ArchiveNotWritable if the file system
+    refuses."""
     archive = archive_location(path)
     probe = archive.at(f"_probe-{uuid.uuid4().hex}")
     with archive.named_errors():
@@ -91,12 +87,9 @@ def check_archive(path: str) -> str:
 
 
 class ArchiveWriter:
-    """The rejected rows of one attempt of a task, on an executor. ``write``: the name of the sink's write, which no
-    other write has; its tasks' files are in one staging folder.
-
-    Raises:
-        ArchiveNotWritable: from every method but ``abort``, if the file system refuses.
-    """
+    """The rejected rows of one attempt of a task, on an executor. ``write``: the unique name of the sink's write, whose
+    staging folder has the files of its tasks. Every method but ``abort`` raises ArchiveNotWritable if the file system
+    refuses."""
 
     def __init__(self, path: str, group_id: str, write: str, task_id: int) -> None:
         self._archive = archive_location(path)
@@ -117,7 +110,7 @@ class ArchiveWriter:
             self._file_of(topic).add(rows.filter(pc.equal(topics, topic)))
 
     def close(self) -> list[str]:
-        """Close the files. Returns them for ``finish_batch``; readers do not see them yet."""
+        """Close the files. Returns them for ``finish_batch``, which makes them visible."""
         for file in self._files.values():
             file.close()
         return [file.path for file in self._files.values()]
@@ -137,7 +130,7 @@ class ArchiveWriter:
 
 
 def check_files(path: str, files: Iterable[str]) -> None:
-    """Check on the driver that it sees the tasks' files, before the batch's outcomes are staged.
+    """Check on the driver, before the batch's outcomes are staged, that it sees the tasks' files.
 
     Raises:
         ArchiveNotWritable: the file system refuses.
@@ -149,15 +142,15 @@ def check_files(path: str, files: Iterable[str]) -> None:
 
 
 def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: StagedBatch) -> list[str]:
-    """Make the rows of a write visible, on the driver, after its outcomes are staged. ``files``: the results of
-    ``close`` in the winning attempts of the tasks; ``writes``: the names with which the tasks wrote. Call it for each
-    write, also if nothing was rejected. Staging is the fence: it refuses a driver that was replaced. The staged
-    outcomes take effect only if Spark commits the batch, which it does after this call.
+    """Make the rows of a write visible, on the driver, after its outcomes are staged. Call it for each write, even if
+    no row was rejected. ``files``: what ``close`` returned in the winning attempts of the tasks; ``writes``: the names
+    of the tasks' writes. Staging is the fence that refuses a driver that was replaced. Spark commits the batch after
+    this call, and the staged outcomes take effect only then.
 
-    The rows replace those of all writes of earlier attempts at the batch. If the process is killed in the middle, the
-    replay of the batch replaces what it left. A process that was stopped in the middle, and continues beside its
-    successor, leaves nothing: whichever names its files in the journal second finds the other. Returns the new files,
-    relative to the archive.
+    The rows replace those of all earlier attempts at the batch. If the process is killed in the middle, the replay of
+    the batch replaces what it left. If a process was paused in the middle and continues beside its successor, it leaves
+    nothing: the one that names its files in the journal second finds the other. Returns the new files, relative to the
+    archive.
 
     Raises:
         ArchiveNotWritable: the file system refuses.
@@ -188,8 +181,7 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
 
 
 def discard_write(path: str, writes: Iterable[str]) -> None:
-    """Delete the files that the tasks of a failed write wrote, on the driver. Raises nothing: readers do not see files
-    that remain."""
+    """Delete the files of a failed write, on the driver. Raises nothing: readers do not see files that remain."""
     try:
         archive = archive_location(path)
     except ArchiveNotWritable as error:
@@ -200,8 +192,7 @@ def discard_write(path: str, writes: Iterable[str]) -> None:
 
 
 def clear_old_staging(archive: ArchiveLocation) -> None:
-    """Delete the staging folders that processes left behind which were killed: those that did not change
-    for STAGING_KEPT."""
+    """Delete the staging folders of killed processes: those that did not change for STAGING_KEPT."""
     before = datetime.now(timezone.utc) - STAGING_KEPT
     for folder in archive.folders_in("_staging"):
         within = FileSelector(archive.at(folder), recursive=True)
@@ -211,7 +202,7 @@ def clear_old_staging(archive: ArchiveLocation) -> None:
 
 
 def archive_dataset(path: str) -> ds.Dataset:
-    """The archive as a pyarrow dataset: the columns of ``SCHEMA``, and ``date`` and ``topic``.
+    """Returns the archive as a pyarrow dataset: the columns of ``SCHEMA``, and ``date`` and ``topic``.
 
     Raises:
         ArchiveNotFound: there is no archive.
@@ -225,7 +216,7 @@ def archive_dataset(path: str) -> ds.Dataset:
 
 
 def _plan(archive: ArchiveLocation, entry: _Entry, files: Sequence[str]) -> dict[str, list[str]]:
-    """Returns path of a new file -> the tasks' files to merge into it, in the order of the tasks."""
+    """Returns for each new file the tasks' files to merge into it, in the order of the tasks."""
     sizes = _sizes(archive, files)
     today = datetime.now(timezone.utc).date().isoformat()
     return {
@@ -266,7 +257,7 @@ def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> It
 
 
 def _put(archive: ArchiveLocation, target: str, sources: Sequence[str]) -> None:
-    """Make one file visible by moving it, in one step; it replaces a file of the same path."""
+    """Make one file visible by a move, which replaces a file of the same path in one step."""
     ready = sources[0]
     if len(sources) > 1:
         ready = f"{sources[0].partition('/topic=')[0]}/{uuid.uuid4().hex}.parquet"
@@ -276,14 +267,14 @@ def _put(archive: ArchiveLocation, target: str, sources: Sequence[str]) -> None:
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The files that a write of a batch made visible, or was about to."""
+    """The files that a write of a batch made visible, or was about to make visible."""
 
     files: tuple[str, ...]
 
 
 class _Entry(NamedTuple):
-    """An entry of the journal: a file that names what one write of an attempt at a member's plan made visible, or was
-    about to. Entries of a member's earlier plans are deleted by its next plan."""
+    """A file of the journal, for one write of an attempt at a member's plan. A member's next plan deletes the entries
+    of its earlier plans."""
 
     member: str
     plan: int
@@ -303,11 +294,8 @@ _ENTRY = re.compile(r"_journal/([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{32})\.json")
 
 
 def _entries_as_newest(archive: ArchiveLocation, batch: StagedBatch) -> list[_Entry]:
-    """Returns the member's entries of the journal.
-
-    Raises:
-        BatchReclaimed: a later attempt at the batch has begun to write.
-    """
+    """Returns the member's entries of the journal. Raises BatchReclaimed if a later attempt at the batch has begun to
+    write."""
     found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
     entries = [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each]
     entries = [entry for entry in entries if entry.member == batch.member]
@@ -319,7 +307,7 @@ def _entries_as_newest(archive: ArchiveLocation, batch: StagedBatch) -> list[_En
 
 
 def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> None:
-    """Delete an entry of the journal, and before it the files that it names, if they are to go."""
+    """Delete an entry of the journal; with ``with_files`` first the files that it names."""
     if with_files:
         with suppress(FileNotFoundError):  # another write of this attempt was faster
             for file in read_json(archive, entry.path, Journal).files:
@@ -328,7 +316,6 @@ def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> Non
 
 
 def _staging(write: str) -> str:
-    """The staging folder of a sink's write."""
     return f"_staging/{write}"
 
 
@@ -337,11 +324,8 @@ class _Versioned(msgspec.Struct):
 
 
 def read_json(archive: ArchiveLocation, path: str, kind: type[Content]) -> Content:
-    """Returns the content that ``write_whole`` wrote.
-
-    Raises:
-        ArchiveFormatUnknown: another version of sharegroup wrote the file, or it is damaged.
-    """
+    """Returns the content that ``write_whole`` wrote. Raises ArchiveFormatUnknown if the file is damaged, or if another
+    version of sharegroup wrote it."""
     with archive.files.open_input_stream(archive.at(path)) as stream:
         written = stream.read()
     try:
@@ -352,8 +336,8 @@ def read_json(archive: ArchiveLocation, path: str, kind: type[Content]) -> Conte
 
 
 def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) -> None:
-    """Write a small JSON file, with the archive's format version, in one step: readers see the new content or the old
-    content, never a part."""
+    """Write a small JSON file with the archive's format version in one step: readers see the old or the new content,
+    never a part."""
     archive.files.create_dir(archive.at(path.rpartition("/")[0]), recursive=True)
     fresh = archive.at(f"{path}.{uuid.uuid4().hex}")
     with archive.files.open_output_stream(fresh) as stream:
@@ -362,7 +346,7 @@ def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) ->
 
 
 def delete_file(archive: ArchiveLocation, file: str) -> None:
-    """Delete a file, unless it does not exist."""
+    """Delete a file if it exists."""
     try:
         archive.files.delete_file(archive.at(file))
     except FileNotFoundError:

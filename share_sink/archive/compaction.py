@@ -1,11 +1,10 @@
 """Compaction of an archive: merges the many small files of a day into few, which readers open faster.
 
-A query makes one file for each batch and topic: 86,400 a day with a batch a second. Rules: compaction merges only days
-that are over, and no file that a replay may still replace; readers never see a row twice, whenever the process is
-killed. It works in ``_compacting/``: it writes the whole new file there, then a note of the files that the new one
-replaces, then deletes the old files, then moves the new one to its final path. If it is killed in between, readers miss
-rows until the next call, which finishes the noted work before anything else. Only one call may run for an archive at a
-time.
+A query makes one file for each batch and topic: 86,400 a day with a batch a second. Rules: compaction merges only past
+days, and no file that a replay may still replace. Readers never see a row twice, whenever the process is killed. It
+works in ``_compacting/``: it writes the whole new file there, then a note of the files to replace, deletes these, and
+moves the new file to its final path. If it is killed in between, readers miss rows until the next call, which finishes
+the noted work first. Only one call at a time may run for an archive.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from share_sink.archive.location import ArchiveLocation, archive_location, check
 from share_sink.archive.parquet import merge_files
 
 TARGET_BYTES = 128 << 20
-"""A merged file has up to this many compressed bytes. Files of half this size are not merged again."""
+"""A merged file has up to this many compressed bytes. Files of at least half this size are not merged again."""
 
 _FOLDER = "_compacting"
 _LATE = timedelta(hours=1)
-"""The day before counts as running for this long after midnight (UTC): a batch that began yesterday may become visible
-a little later, and clocks differ."""
+"""Yesterday counts as running for this long after midnight (UTC): a batch that began yesterday may become visible a
+little later, and clocks differ."""
 _OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+(?:-[0-9a-f]{32})?-\d+)?\.parquet")
 
 
@@ -42,8 +41,8 @@ class Compacted:
 
 
 def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
-    """Merge the small files of each topic and day, for the days before ``before`` (UTC); None: for all days that are
-    over. A reader of these days may miss rows meanwhile, or find that a file was deleted.
+    """Merge the small files of each topic and day, for the days before ``before`` (UTC); None: for all past days. A
+    reader of these days may miss rows meanwhile, or find that a file was deleted.
 
     Raises:
         ArchiveNotFound: there is no archive.
@@ -67,7 +66,6 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
 
 
 def _bins(archive: ArchiveLocation, before: date, target_bytes: int) -> Iterator[list[str]]:
-    """Groups of files to merge, each of one topic and day."""
     kept = {
         file for journal in _files(archive, "_journal", ".json") for file in read_json(archive, journal, Journal).files
     }
@@ -82,7 +80,7 @@ def _bins(archive: ArchiveLocation, before: date, target_bytes: int) -> Iterator
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """A replacement that was begun: the merged file, its path when it is visible, and the files that it replaces."""
+    """A replacement in progress: the merged file, its final path, and the files that it replaces."""
 
     merged: str
     target: str
@@ -100,7 +98,7 @@ def _prepared(archive: ArchiveLocation, sources: list[str]) -> str:
 
 
 def _replace_files(archive: ArchiveLocation, note: str) -> None:
-    """Replace the noted files by the merged one; it also finishes a replacement that was killed half-way."""
+    """Replace the noted files by the merged one, or finish a replacement that was killed half-way."""
     noted = read_json(archive, note, _Note)
     if archive.files.get_file_info(archive.at(noted.merged)).type != FileType.NotFound:
         for source in noted.sources:
@@ -114,5 +112,5 @@ def _notes(archive: ArchiveLocation) -> list[str]:
 
 
 def _files(archive: ArchiveLocation, folder: str, suffix: str) -> list[str]:
-    """Returns the files whose names end in the suffix; a file under construction has another ending."""
+    """Returns the files with this suffix; an unfinished file has another one."""
     return [file for file in archive.files_in(folder) if file.endswith(suffix)]

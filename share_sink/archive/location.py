@@ -25,28 +25,28 @@ _NAMES_BEFORE_AT = frozenset({"hdfs", "viewfs", "abfs", "abfss"})
 _OF_A_SINK = ("date=", "_staging", "_journal", "_compacting", "_probe-")
 # The beginnings of the names in an archive's folder.
 _REASON_LENGTH = 300
-"""An error has up to this many characters of a file system's message."""
+"""An error quotes up to this many characters of a file system's message."""
 
 
 @dataclass(frozen=True)
 class ArchiveLocation:
-    """A folder of a file system. The paths of its files are relative to it, with slashes."""
+    """A folder of a file system. The paths of its files are relative to the folder, with slashes."""
 
     location: str = field(repr=False)
-    """The absolute path or the URI by which another process finds the same folder."""
+    """The absolute path or URI with which another process finds the same folder."""
     files: FileSystem = field(repr=False)
     root: str
 
     def at(self, path: str) -> str:
-        """The file system's own path for a file of the archive."""
+        """Returns the file system's path of a file of the archive."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files_in(self, folder: str) -> list[str]:
-        """The files in a folder, in order; none if there is no such folder."""
+        """Returns the files in a folder, sorted; none if there is no such folder."""
         return self._entries(folder, FileType.File)
 
     def folders_in(self, folder: str) -> list[str]:
-        """The folders in a folder ("" is the archive's own), as ``files_in``."""
+        """Returns the folders in a folder ("" is the archive itself), sorted."""
         return self._entries(folder, FileType.Directory)
 
     def _entries(self, folder: str, kind: FileType) -> list[str]:
@@ -64,11 +64,8 @@ class ArchiveLocation:
 
 
 def archive_location(path: str) -> ArchiveLocation:
-    """Returns the location that ``archive.path`` names; creates nothing.
-
-    Raises:
-        ArchiveNotWritable: pyarrow knows no such file system, or refuses the URI.
-    """
+    """Returns the location that ``archive.path`` names; creates nothing. Raises ArchiveNotWritable if pyarrow knows no
+    such file system, or refuses the URI."""
     location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
     try:
         files, root = FileSystem.from_uri(location)
@@ -78,10 +75,10 @@ def archive_location(path: str) -> ArchiveLocation:
 
 
 def check_exists(archive: ArchiveLocation) -> None:
-    """Check that a sink has made the archive; it may be empty yet.
+    """Check that a sink has made the archive, which may still be empty.
 
     Raises:
-        ArchiveNotFound: there is no such folder, or what is in it is no sink's.
+        ArchiveNotFound: there is no such folder, or no sink has written what is in it.
         ArchiveNotWritable: the file system refuses.
     """
     with archive.named_errors():
@@ -98,7 +95,7 @@ def check_exists(archive: ArchiveLocation) -> None:
 
 
 def without_secrets(location: str) -> str:
-    """The location as errors and logs may show it."""
+    """Returns the location as errors and logs may show it."""
     if not _URI.match(location):
         return location
     parts = urlsplit(location)

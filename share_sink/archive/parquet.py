@@ -12,7 +12,7 @@ from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from share_sink.archive.location import ArchiveLocation
 
 ROW_GROUP_BYTES = 16 << 20
-"""A row group is held in memory up to this many uncompressed bytes before it is written."""
+"""Rows stay in memory until they reach this many uncompressed bytes; then they are written as a row group."""
 
 SCHEMA = pa.schema(
     [
@@ -33,7 +33,7 @@ rows did not have it. Columns may be added at the end; no column is ever changed
 
 
 def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
-    """The rows with the columns of ``SCHEMA``; other columns are left out."""
+    """Returns the rows with exactly the columns of ``SCHEMA``."""
     count = table.num_rows
     added = {
         "group": pa.repeat(pa.scalar(group_id), count),
@@ -53,11 +53,8 @@ def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
 
 
 class RowFile:
-    """A Parquet file of an archive, written in row groups of ROW_GROUP_BYTES.
-
-    Raises:
-        ArchiveNotWritable: from every method, if the file system refuses.
-    """
+    """A Parquet file of an archive, written in row groups of ROW_GROUP_BYTES. Every method raises ArchiveNotWritable if
+    the file system refuses."""
 
     def __init__(self, archive: ArchiveLocation, path: str) -> None:
         self.path = path
@@ -69,20 +66,18 @@ class RowFile:
             self._writer = pq.ParquetWriter(archive.at(path), SCHEMA, filesystem=archive.files)
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of ``SCHEMA``; all are in the file once it is closed."""
+        """Add rows of ``SCHEMA``. All of them are in the file once it is closed."""
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
-        """Write the remaining rows and close the file."""
         self._flush()
         with self._archive.named_errors():
             self._writer.close()
 
     def discard(self) -> None:
-        """Close and delete the file."""
         with self._archive.named_errors():
             self._writer.close()
             self._archive.files.delete_file(self._archive.at(self.path))
@@ -95,12 +90,8 @@ class RowFile:
 
 
 def merge_files(archive: ArchiveLocation, sources: Sequence[str], target: str) -> None:
-    """Merge several files into one; one row group of the sources is in memory at a time, beside a row group of the new
-    file.
-
-    Raises:
-        ArchiveNotWritable: the file system refuses.
-    """
+    """Merge several files into one. In memory are only one row group of a source and one of the new file. Raises
+    ArchiveNotWritable if the file system refuses."""
     merged = RowFile(archive, target)
     with archive.named_errors():
         for source in sources:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
 
 RecordFilter = Union["Callable[[DeadLetter], bool]", Mapping[str, object], str, Iterable[str]]
-"""A function of a dead letter; texts as on the command line; or names with their values, all of which must hold."""
+"""A function of a dead letter; texts as on the command line; or names with their values, which all must match."""
 
 ORIGIN = ("topic", "partition", "offset", "group", "delivery.count", "message", "disposition")
-"""The last parts of the names of a dead letter's own headers."""
+"""Names of a dead letter's own headers, without their prefix."""
 
 _CONDITION = re.compile(r"(?P<name>.+?)(?P<sign>~?=)(?P<text>.*)", re.DOTALL)
 
 
 @dataclass
 class Condition:
-    """A condition. ``is_known``: whether a dead letter that it was checked against had its header."""
+    """One condition. ``is_known``: whether any checked dead letter had the header."""
 
     name: str
     holds: Callable[[str], bool]
@@ -40,11 +40,8 @@ class Condition:
 
 
 def condition(text: str) -> Condition:
-    """The condition of ``NAME=VALUE`` or ``NAME~=REGEX``.
-
-    Raises:
-        InvalidCondition: the text is neither, or the regular expression is wrong.
-    """
+    """Parse ``NAME=VALUE`` or ``NAME~=REGEX``. Raises InvalidCondition if the text is neither, or if the regular
+    expression is wrong."""
     parts = _CONDITION.fullmatch(text)
     if not parts:
         raise InvalidCondition(condition=text, reason="it is neither NAME=VALUE nor NAME~=REGEX")
@@ -59,17 +56,14 @@ def condition(text: str) -> Condition:
 
 
 def all_hold(conditions: Iterable[Condition], dead_letter: DeadLetter) -> bool:
-    """Whether all conditions hold. Each is checked, so that each learns whether its name is known."""
+    """Whether all conditions hold. All are checked, so that ``is_known`` is right for each."""
     held = [condition(dead_letter) for condition in conditions]
     return all(held)
 
 
 def conditions(where: Mapping[str, object] | str | Iterable[str] | None) -> list[Condition]:
-    """The conditions, all of which must hold.
-
-    Raises:
-        InvalidCondition: one is wrong, or ``where`` is of another type.
-    """
+    """Returns the conditions, which all must hold. Raises InvalidCondition if one is wrong, or if ``where`` has another
+    type."""
     if where is None:
         return []
     if isinstance(where, str):

@@ -1,8 +1,7 @@
 """Reads a dead letter topic from its start to its end, and parses the dead letters.
 
-Rules: reading writes nothing and joins no group. A record batch that can't be read is skipped and its offsets are
-logged: the other dead letters are read. Dead letters of Kafka's own dead letter queue are read alike: they have no
-disposition, and no headers of the record.
+Rules: reading writes nothing and joins no group. An unreadable record batch is skipped, and its offsets are logged.
+Dead letters of Kafka's own dead letter queue are read as well: they have no disposition, and no headers of the record.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from share_sink.errors import DeadLettersNotRead
 logger = logging.getLogger(__name__)
 
 REDRIVES = "__dlq.redrive.count"
-"""The header with the number of the record's redrives. It is a header of the record, so that the record's next dead
-letter has it too."""
+"""The header with the number of the record's redrives. The record has it, so its next dead letter has it too."""
 _MOST_DIGITS = 9
 """A redrive count has up to this many digits: redrive writes no longer one, and Python refuses thousands of digits."""
 
@@ -37,8 +35,8 @@ _POLL_S = 0.5
 _BATCH = 1_000
 
 _ONE_RECORD = {"queued.min.messages": "1", "fetch.queue.backoff.ms": "10"}
-"""Reads little ahead. A full queue is checked again after 10 ms rather than librdkafka's second, for which a reader of
-one record would wait."""
+"""Reads little ahead, and checks a full queue again after 10 ms. With librdkafka's default, a reader of one record
+would wait for a second."""
 _DEFAULTS = {**READING, "client.id": "sharegroup-redrive"}
 _FIXED = {
     **BY_OFFSET,
@@ -49,7 +47,7 @@ _FIXED = {
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """A dead letter. ``partition`` and ``offset`` are its own in the dead letter topic, ``origin_…`` those of its
+    """A dead letter. ``partition`` and ``offset`` are in the dead letter topic; ``origin_…`` are those of its
     record."""
 
     partition: int
@@ -57,7 +55,7 @@ class DeadLetter:
     timestamp_ms: int | None
     """When the dead letter was written; None if the topic has no timestamps."""
     origin_timestamp_ms: int | None = None
-    """The record's own timestamp; None where its dead letter does not have it, as that of Kafka's own queue."""
+    """The record's own timestamp; None if the dead letter does not have it, as from Kafka's own queue."""
     origin_topic: str
     origin_partition: int
     origin_offset: int
@@ -69,11 +67,11 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-    """All headers of the dead letter: the record's, and those that begin with ``__dlq.``."""
+    """All headers of the dead letter: the record's, and those with the prefix ``__dlq.``."""
 
     @classmethod
     def of(cls, message: Message) -> DeadLetter | None:
-        """Returns the dead letter in a Kafka record; None if the headers that name its origin are missing or wrong."""
+        """Returns the dead letter in a Kafka record; None if the headers with its origin are missing or wrong."""
         # The stubs allow None for partition and offset, which every record of a log has.
         raw: Any = message
         headers = tuple(headers_of(message) or ())
@@ -99,8 +97,7 @@ class DeadLetter:
         )
 
     def named(self) -> dict[str, Any]:
-        """Returns the dead letter's place and content, by the names that commands print and that views have as
-        columns."""
+        """Returns place and content under the names that commands print, and that views have as columns."""
         return {
             "partition": self.partition,
             "offset": self.offset,
@@ -118,13 +115,13 @@ class DeadLetter:
     @property
     def has_record(self) -> bool:
         """Whether the dead letter has its record. With errors.deadletterqueue.copy.record.enable=false, or if the
-        record could not be read or copied, it has headers only, and there is nothing to send again."""
+        record could not be read or copied, it has only headers, and there is nothing to send again."""
         is_copied = self.key is not None or self.value is not None or bool(self.record_headers)
         return is_copied or bool(self.header(EMPTY_RECORD))
 
     @property
     def record_headers(self) -> tuple[Header, ...]:
-        """The record's own headers, without those that make it a dead letter."""
+        """The record's own headers, without those of the dead letter."""
         return record_headers(self.headers)
 
     @property
@@ -135,7 +132,7 @@ class DeadLetter:
         return int(count) if count.isdigit() and len(count) <= _MOST_DIGITS else 0
 
     def header(self, name: str) -> list[str]:
-        """The values of a header, in order, as text."""
+        """Returns the values of a header, in order, as text."""
         return [(value or b"").decode("utf-8", "replace") for key, value in self.headers if key == name]
 
 
@@ -146,12 +143,8 @@ def dead_letters(
     newest: int | None = None,
     watch: Callable[[bool], None] = lambda is_dead_letter: None,
 ) -> Iterator[DeadLetter]:
-    """Yields the dead letters that are in the topic now, and skips other records. ``newest``: only the newest of each
-    partition, up to this many. ``watch`` is called for each record. Raises as :func:`read_topic`, and
-
-    Raises:
-        UnknownTopic: the cluster has no such topic.
-    """
+    """Yields the dead letters that are in the topic now, and skips other records. ``newest``: only up to this many, the
+    newest, of each partition. ``watch`` is called for each record. Raises UnknownTopic, and as :func:`read_topic`."""
     read = read_topic(topic, _partitions_of(topic, kafka_config), kafka_config, newest=newest)
     for message in read:
         found = DeadLetter.of(message)
@@ -167,8 +160,7 @@ def dead_letter_at(topic: str, partition: int, offset: int, kafka_config: Mappin
 
 
 def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> Message | None:
-    """Returns the record at this offset of any topic; None if the log has none there. Raises as
-    :func:`dead_letters`."""
+    """Returns the record at this offset of any topic; None if the log has none. Raises as :func:`dead_letters`."""
     if not 0 <= partition < _partitions_of(topic, kafka_config):
         return None
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
@@ -200,11 +192,8 @@ def read_topic(
 ) -> Iterator[Message]:
     """Yields the records of an existing topic, from its start to its end at the time of the call, in order within a
     partition. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only this many offsets before each
-    end. ``upto``: exclusive ends of the partitions, before those of now.
-
-    Raises:
-        DeadLettersNotRead: the brokers refuse, or no record came for NO_PROGRESS_S.
-    """
+    end. ``upto``: exclusive ends of the partitions, if lower. Raises DeadLettersNotRead if the brokers refuse, or if no
+    record came for NO_PROGRESS_S."""
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
     try:
         ends = _ends(consumer, topic, partitions)
@@ -226,7 +215,7 @@ def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
 
 
 def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dict[int, int]:
-    """Returns the exclusive ends, now, of the topic's partitions that have records. Raises as :func:`read_topic`."""
+    """Returns the current exclusive ends of the partitions that have records. Raises as :func:`read_topic`."""
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
     try:
         return {number: high for number, (_, high) in _ends(consumer, topic, partitions).items()}
@@ -243,8 +232,8 @@ def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, in
 
 
 def _next_of(consumer: Any, most: int) -> list[Any]:
-    """Returns up to ``most`` messages and errors that have come, or the next one if it comes within _POLL_S. (Asked for
-    many, librdkafka waits until all have come, or the time is over.)"""
+    """Returns up to ``most`` messages and errors that have come, or the next one if it comes within _POLL_S. (If asked
+    for many, librdkafka waits until all have come, or the time is over.)"""
     first = consumer.consume(1, _POLL_S)
     return [*first, *consumer.consume(most - 1, 0)] if first and most > 1 else list(first)
 
@@ -252,7 +241,7 @@ def _next_of(consumer: Any, most: int) -> list[Any]:
 def _say_open(
     topic: str, partitions: int, ends: Mapping[int, tuple[int, int]], kafka_config: Mapping[str, str]
 ) -> None:
-    """Log each partition with an open transaction: what comes behind its first record is not read."""
+    """Log each partition with an open transaction: records behind the transaction's begin are not read."""
     beyond = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": "read_uncommitted"})
     try:
         for number, (low, high) in _ends(beyond, topic, partitions).items():
@@ -265,7 +254,7 @@ def _say_open(
 
 
 class _Damage:
-    """The batches that can't be read, of one reading."""
+    """The unreadable batches that one reading came to."""
 
     def __init__(
         self, consumer: Any, topic: str, ends: dict[int, tuple[int, int]], make: Callable[[], Consumer]
@@ -273,15 +262,11 @@ class _Damage:
         self._consumer, self._topic, self._ends, self._make = consumer, topic, ends, make
         self._readings: Counter[tuple[int, int]] = Counter()
         self._after: dict[tuple[int, int], int] = {}
-        """The offset after each batch that was passed. librdkafka may come to the batch once more."""
+        """The offset after each skipped batch. librdkafka may come to such a batch again."""
 
     def goes_on(self, message: Any) -> bool:
         """Read the message's batch again or, after READINGS times, continue behind it. Returns False if nothing of the
-        partition is left to read.
-
-        Raises:
-            DeadLettersNotRead: the batch's end is not known.
-        """
+        partition is left. Raises DeadLettersNotRead if the batch's end can't be found."""
         number, first = message.partition(), message.offset()
         low, high = self._ends[number]
         self._readings[number, first] += 1
@@ -291,7 +276,6 @@ class _Damage:
         return at < high
 
     def _passed(self, message: Any, end: int) -> int:
-        """Log the batch's offsets. Returns the offset after it."""
         number, first, reason = message.partition(), message.offset(), message.error().str()
         if (number, first) in self._after:
             return self._after[number, first]

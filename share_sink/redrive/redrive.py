@@ -1,10 +1,9 @@
 """Sends dead letters back to the topics that their records came from, or to another topic.
 
-Rule: a call sends each record at most once, and no record is redriven forever. A dead letter queue is at least once, so
-redrive knows dead letters of the same record by their origin (topic, partition, offset) and sends the first. The header
-``__dlq.redrive.count`` counts a record's redrives; dead letters of records that were redriven too often are not sent.
-Redrive removes nothing from the dead letter topic: a second call sends the same dead letters again, unless ``where``
-leaves them out.
+Rule: a call sends each record at most once, and no record is redriven for ever. A dead letter queue is at least once,
+so redrive recognizes dead letters of one record by their origin (topic, partition, offset), and sends the first. The
+header ``__dlq.redrive.count`` counts a record's redrives, up to a limit. Redrive deletes nothing from the dead letter
+topic: a second call sends the same dead letters again, unless ``where`` excludes them.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ MAX_REDRIVES = 3
 ``max_redrives``."""
 Item = TypeVar("Item")
 Origins: TypeAlias = Callable[[str], Mapping[tuple[str, int], int]]
-"""By a group's id: the first offset that the group was never given, by topic and partition of all that it reads or has
-read. Empty if the group does not exist, or has another dead letter topic."""
+"""Maps a group's id to the first offset that the group was never given, by topic and partition of all that it reads or
+has read. Empty if the group does not exist, or has another dead letter topic."""
 _NOW = 0
-"""librdkafka's timestamp for the time of sending. A record's own timestamp of 0 is therefore sent as 1."""
+"""librdkafka's timestamp for the time of sending. So a record's own timestamp of 0 is sent as 1."""
 _CLOSE_S = 5.0
-"""Closing the producer may take this many seconds."""
+"""Closing the producer takes up to this many seconds."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
 _FIXED = {
     "enable.idempotence": "true",
@@ -142,8 +141,8 @@ def _check_target(to: str | None, dlq_topic: str) -> None:
 def _shown(
     ends: Mapping[int, int], dead_letters: Iterable[tuple[DeadLetter, str]], report: RedriveReport | None = None
 ) -> str:
-    """Returns the text that stands for these dead letters with their targets: the ends up to which they were read, and
-    a digest. ``report``, if given, counts them."""
+    """Returns the text that stands for these dead letters and their targets: the ends up to which they were read, and a
+    digest. ``report``, if given, counts them."""
     digest = hashlib.sha256()
     for each, target in dead_letters:
         digest.update(repr((each.partition, each.offset, target, each.key, each.value, each.headers)).encode())
@@ -153,11 +152,7 @@ def _shown(
 
 
 def _shown_ends(as_shown: str, topic: str) -> dict[int, int]:
-    """Returns the ends in the text.
-
-    Raises:
-        RedriveChanged: the text is no ``shown`` of a report.
-    """
+    """Returns the ends in the text. Raises RedriveChanged if no report has shown such a text."""
     try:
         pairs = [each.split(":") for each in as_shown.rpartition("/")[0].split(",") if each]
         return {int(number): int(end) for number, end in pairs}
@@ -192,11 +187,8 @@ class _Selection:
         self._seen: dict[tuple[str, int], set[int]] = {}
 
     def of(self, messages: Iterable[Message]) -> Iterator[tuple[DeadLetter, str]]:
-        """Yields the dead letters to send, with their target topics. The report counts the others.
-
-        Raises:
-            RedriveTargetMissing: a topic to send to does not exist.
-        """
+        """Yields the dead letters to send, with their target topics; the report counts the others. Raises
+        RedriveTargetMissing if a target topic does not exist."""
         for message in messages:
             self._report.read += 1
             self._watch(self._report)
@@ -211,7 +203,7 @@ class _Selection:
             yield dead_letter, target
 
     def _skip_reason(self, dead_letter: DeadLetter | None) -> str:
-        """Returns the report's count for a dead letter that is not sent; empty if it is sent."""
+        """Returns the name of the report's count for a dead letter that is not sent; empty if it is sent."""
         if dead_letter is None:
             return "not_dead_letters"
         if not self._selects(dead_letter):
@@ -229,8 +221,8 @@ class _Selection:
         return ""
 
     def _refused(self, dead_letter: DeadLetter) -> str:
-        """Returns the report's count for a dead letter whose headers somebody else may have written; empty if they fit
-        what its group was given."""
+        """Returns the name of the report's count for a dead letter whose headers somebody else may have written; empty
+        if the headers match what the group was given."""
         topic, index = dead_letter.origin_topic, dead_letter.origin_partition
         if self._to is None and is_reserved(topic):
             return "other_topics"
@@ -293,7 +285,6 @@ def _send_all(
 
 
 def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
-    """Returns the error of a redrive that stopped, with its report."""
     first = ", ".join(report.unsent[:EXAMPLES]) + (", …" if len(report.unsent) > EXAMPLES else "")
     error = RedriveStopped(
         topic=report.dlq_topic, sent=report.sent, unsent=len(report.unsent), first=first or "-", reason=reason
@@ -303,7 +294,7 @@ def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
 
 
 class _Sender:
-    """Sends dead letters and counts those that the brokers acknowledged. At the first failure it drops the rest."""
+    """Sends dead letters, and counts those that the brokers acknowledged. At the first failure it drops the rest."""
 
     def __init__(self, producer: Any, report: RedriveReport, keep_timestamp: bool) -> None:
         self.failure = ""
@@ -312,7 +303,7 @@ class _Sender:
         self._report = report
 
     def send(self, dead_letter: DeadLetter, target: str, partition: int) -> None:
-        """Hand a record to the producer. Waits for room in the producer's queue, not for the brokers' answer."""
+        """Hand a record to the producer. Waits for room in its queue, but not for the brokers' reply."""
         check_written(target)
         on_delivery = partial(self._on_delivery, dead_letter, target)
         kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
@@ -338,13 +329,13 @@ class _Sender:
                 return
 
     def finish(self) -> None:
-        """Wait until the brokers answered for every record, or one failed; then close."""
+        """Wait until the brokers acknowledged every record, or one failed. Then close."""
         while not self.failure and self._producer.flush(0.5):
             pass
         self.close()
 
     def close(self) -> None:
-        """Drop the records not sent yet."""
+        """Drop the records that were not sent yet."""
         self._producer.purge()
         self._producer.flush(_CLOSE_S)
 
@@ -357,6 +348,6 @@ class _Sender:
 
 
 def _partitions_of(config: Mapping[str, str]) -> dict[str, int]:
-    """Topic -> number of its partitions."""
+    """Returns the number of partitions of each topic."""
     topics = cluster_metadata(config["bootstrap.servers"], config).topics
     return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
