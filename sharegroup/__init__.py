@@ -107,5 +107,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The names that a program imports, and the modules that are loaded."""
     return sorted({*globals(), *_MODULES})

@@ -75,8 +75,8 @@ for _command in _COMMANDS:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line. Returns the exit status: ERROR or USAGE after an error, which is printed, else the
-    subcommand's or 0."""
+    """Run the command line. Returns the exit status: after an error, which is printed, ERROR or USAGE; else the
+    subcommand's, or 0."""
     try:
         status = cli.main(arguments, prog_name="sharegroup", standalone_mode=False)
         sys.stdout.flush()
@@ -124,15 +124,15 @@ _OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:security|sasl|ssl)\.|oauth_cb)
 
 
 def _in_words_of_commands(text: str, arguments: list[str]) -> str:
-    """The text of an error in which a query's options have the names that they have on the command line, as
-    --bootstrap-server. Without --bootstrap-server in the arguments: the text as it is."""
+    """If the arguments have --bootstrap-server, replace names of a query's options in an error's text by the names on
+    the command line."""
     if not any(argument.partition("=")[0] == "--bootstrap-server" for argument in arguments):
         return text
     return _OF_A_QUERY.sub("", text).replace("kafka.bootstrap.servers", "--bootstrap-server")
 
 
 def _command_path(arguments: list[str]) -> str:
-    """The command that the arguments name, as ``sharegroup dlq redrive``."""
+    """Returns the command that the arguments name, as ``sharegroup dlq redrive``."""
     path, command = ["sharegroup"], cli
     for argument in arguments:
         found = command.commands.get(argument) if isinstance(command, click.Group) else None

@@ -1,8 +1,8 @@
-"""Which options of ``sharegroup groups`` go together: each action names those that it takes, as kafka-share-groups.sh
-does for the options that it has.
+"""Which options of ``sharegroup groups`` go together: each action names the options that it takes, as
+kafka-share-groups.sh does for its own.
 
-Rule: options are checked before any request to a cluster, and an option that an action does not take is refused by
-name: ignoring it would do more than the user wanted.
+Rule: options are checked before any request to a cluster. An option that an action does not take is refused by name:
+without it, the action would change more than the user wanted.
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ TAKES: dict[str, tuple[str, ...]] = {
     "release_records": _RECORDS,
     "archive_records": _RECORDS,
 }  # fmt: skip
-"""The actions, and the options that each of them takes."""
+"""The options that each action takes."""
 EVERYWHERE = ("bootstrap_server", "config_path", "properties", "timeout_ms", "as_json")
 """The options that every action takes."""
 ACTIONS = tuple(TAKES)
 
 
 def action_of(context: click.Context, options: Mapping[str, Any]) -> str:
-    """The one action that the options name.
-
-    Raises:
-        UsageError: they name none or several, or options that do not go together.
-    """
+    """Returns the one action that the options name. Raises UsageError if they name none or several, or options that do
+    not go together."""
     chosen = [action for action in ACTIONS if options[f"do_{action}"]]
     if len(chosen) != 1:
         raise click.UsageError(f"Command must include exactly one action: {_flags(ACTIONS)}.", context)
@@ -56,7 +53,7 @@ def action_of(context: click.Context, options: Mapping[str, Any]) -> str:
 
 
 def _check_taken(context: click.Context, action: str) -> None:
-    """Refuse an option that the action does not take, and name the actions that do."""
+    """Refuse an option that the action does not take, and name the actions that take it."""
     for option in context.command.params:
         name = option.name or ""
         if name in EVERYWHERE or name in TAKES[action] or name == f"do_{action}":

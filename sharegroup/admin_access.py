@@ -1,4 +1,4 @@
-"""Opens the admin client for a command, and prints what all commands that read share."""
+"""Opens the admin client for a command, and prints what several commands print."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def opened(
     bootstrap_server: str, config_path: str | None, properties: Mapping[str, str], *, timeout_ms: int | None = None
 ) -> Iterator[Admin]:
-    """The admin client of these options, for the length of a ``with`` block. Where no coordinator runs, a terminal
-    shows that the state store is read."""
+    """The admin client of these options, for a ``with`` block. If no coordinator runs, a terminal shows that the state
+    store is read."""
     from coordinator.admin.admin import Admin
     from coordinator.service.handlers.read_only import (
         read_store,  # importing takes a second, which --help does not need
@@ -38,7 +38,7 @@ def opened(
 
 
 def _with_progress(read_store: ReadStore) -> ReadStore:
-    """Returns a function that reads a state store as ``read_store`` does, and shows it on a terminal."""
+    """Wrap ``read_store``: a terminal shows while a state store is read."""
 
     def opened_store(found: LaunchSettings) -> Callable[[Request[Any]], Any]:
         what = f"reading the state store {found.state_store.partition(':')[0]}"
@@ -55,20 +55,12 @@ def _with_progress(read_store: ReadStore) -> ReadStore:
 
 
 def described(admin: Admin, group_id: str) -> GroupDescription:
-    """Returns the description of a group.
-
-    Raises:
-        GroupIdNotFound: there is no such group.
-    """
+    """Returns the description of a group. Raises GroupIdNotFound if there is no such group."""
     return existing(admin.describe_groups([group_id])[group_id])
 
 
 def existing(description: GroupDescription) -> GroupDescription:
-    """The description of a group that exists.
-
-    Raises:
-        GroupIdNotFound: there is no such group.
-    """
+    """Returns the description. Raises GroupIdNotFound if the group does not exist."""
     from coordinator.protocol.errors import GroupIdNotFound
 
     if description.state == "DEAD":
@@ -77,8 +69,8 @@ def existing(description: GroupDescription) -> GroupDescription:
 
 
 def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, int], int]:
-    """The first offset that the group was never given, by topic and partition of all that it reads or has read; empty
-    if there is no such group, or if its dead letters go to another topic."""
+    """Returns the first offset that the group was never given, by topic and partition of all that it reads or has read.
+    Empty if there is no such group, or if its dead letters go to another topic."""
     description = admin.describe_groups([group_id])[group_id]
     if description.configs.get("errors.deadletterqueue.topic.name") != dlq_topic:
         return {}
@@ -94,24 +86,24 @@ def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, i
 
 
 def tell_source(read_from: str) -> None:
-    """Print on standard error that no coordinator runs on this host, and what was read instead."""
+    """Print on standard error, if no coordinator runs on this host, what was read instead."""
     if read_from:
         click.echo(f"No coordinator runs on this host: read from {read_from}.", err=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print these lines on standard output; names in them may come from anybody."""
+    """Print these lines on standard output. Names in them may come from anybody, so control characters are escaped."""
     for line in lines:
         click.echo(printable(line))
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; messages are objects with all their fields."""
+    """Print a value as JSON. Messages become objects with all their fields."""
     click.echo(json.dumps(plain(value)))
 
 
 def plain(value: Any) -> Any:
-    """The value with messages as dicts, with all their fields."""
+    """Returns the value with messages as dicts of all their fields."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):

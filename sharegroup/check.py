@@ -65,7 +65,7 @@ def check(
 
 
 def _checks(sides: Mapping[str, Callable[[], Iterator[Found]]]) -> Iterator[dict[str, str | None]]:
-    """Yields the findings of each side's check; an error that it raises ends the side."""
+    """Yields the findings of each side's check, each once. An error that a check raises ends its side."""
     for side, findings in sides.items():
         told = []
         for row in _rows(side, findings):

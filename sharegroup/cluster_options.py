@@ -1,4 +1,4 @@
-"""The options that every command on a cluster has, named as those of Kafka's own tools, and what they resolve to."""
+"""The options of every command on a cluster, named as in Kafka's own tools, and the configuration that they lead to."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """The pairs of KEY=VALUE texts.
-
-    Raises:
-        BadParameter: a text is no pair.
-    """
+    """Returns the pairs of KEY=VALUE texts. Raises BadParameter if a text is no pair."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -59,8 +55,8 @@ def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...
 
 
 def settings(bootstrap_server: str, config_path: str | None, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of file and command line, with bootstrap.servers. Those of the Kafka client, which may have Java's
-    names, are librdkafka's then.
+    """Returns the properties of file and command line, with bootstrap.servers. Java's names of client properties are
+    translated to librdkafka's.
 
     Raises:
         InvalidPropertiesFile: the file can't be read.
@@ -80,8 +76,8 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
 
 
 def connect_options(config_path: str | None, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of --command-config and --command-property, for another command that is printed; secrets are
-    replaced."""
+    """Returns the words of --command-config and --command-property, to print in another command. Secrets are
+    redacted."""
     from coordinator.config.kafka_options import redacted
 
     kafka = redacted(kafka_config(properties))
@@ -96,7 +92,7 @@ def check_topic(config: Mapping[str, str], topic: str) -> None:
 
     Raises:
         BrokerNotReachable, BrokerSecurityFailed, InvalidKafkaConfig: as cluster_metadata.
-        UnknownTopic: they have no such topic, or hide it from the user.
+        UnknownTopic: the brokers have no such topic, or hide it from the user.
     """
     from coordinator.kafka.cluster_metadata import cluster_metadata
 
@@ -106,14 +102,14 @@ def check_topic(config: Mapping[str, str], topic: str) -> None:
 
 
 def kafka_config(config: Mapping[str, str]) -> dict[str, str]:
-    """The properties for librdkafka alone."""
+    """Returns the properties for librdkafka, without sharegroup's own."""
     from coordinator.client.options import GROUP_PREFIXES
 
     return {key: value for key, value in config.items() if not key.startswith(GROUP_PREFIXES)}
 
 
 def as_named(error: Exception) -> Exception:
-    """Returns the error to print in one line for an exception of a ShareConsumer."""
+    """Returns the error to print for an exception of a ShareConsumer."""
     if isinstance(error, ShareGroupError):
         return error
     if isinstance(error.__cause__, ShareGroupError):

@@ -1,8 +1,8 @@
-"""The questions of ``sharegroup check`` to the cluster and the state store: what a query, its coordinator and its
-executors will ask of them.
+"""The questions that ``sharegroup check`` asks of the cluster and the state store, as a query, its coordinator and its
+executors will ask them.
 
-Rule: each question is asked by the function that asks it in a query. Nothing is created, and no group is taken: the
-brokers are asked whether a topic may be created, and a transactional id of its own is opened.
+Rule: each question uses the function that a query uses. Nothing is created, and no group is taken: the brokers are only
+asked whether a topic may be created, and the check fences a transactional id of its own.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from share_source.driver.query_lines import reset_command
 from share_source.options import SourceOptions
 
 LEADER_TIMEOUT_MS = 5_000
-"""A leader that gives no offsets within this many milliseconds can't be reached: a person waits, and each is asked
-alone."""
+"""A leader that returns no offsets within this many milliseconds counts as unreachable. Leaders are asked one by one,
+while a person waits."""
 CONNECT_S = 3.0
-"""A token endpoint must take a connection within this many seconds."""
+"""A token endpoint must accept a connection within this many seconds."""
 NAMED = 5
 """A line names up to this many partitions."""
 NO_GROUP_ID = "\tcheck"
-"""The end of the transactional id that is opened. No group id has a tab: the coordinator of no group is fenced."""
+"""The suffix of the transactional id that is fenced. No group id has a tab, so no group's coordinator is fenced."""
 
 
 class LeaderNotReachable(BrokerNotReachable):
@@ -77,18 +77,15 @@ class TokenEndpointNotReachable(BrokerNotReachable):
 
 
 class Note(str):
-    """A line about something that stops no query, and that a person should know."""
+    """A line about something that stops no query, but that a person should know."""
 
     __slots__ = ()
     result = "note"
 
 
 def token_endpoint(options: GroupOptions) -> Iterator[str]:
-    """Whether the endpoint of OAuth tokens takes connections, if the options name one.
-
-    Raises:
-        TokenEndpointNotReachable: it does not.
-    """
+    """Check that the endpoint of OAuth tokens, if the options name one, accepts connections. Raises
+    TokenEndpointNotReachable otherwise."""
     url = options.kafka_config.get("sasl.oauthbearer.token.endpoint.url", "").strip()
     if not url:
         return
@@ -125,11 +122,8 @@ class ClusterQuestions:
     # --- topics
 
     def leaders(self, partitions: list[TopicAndPartition]) -> Iterator[str]:
-        """Whether each leader of the partitions answers at the address that it advertises.
-
-        Raises:
-            LeaderNotReachable: one does not, or a partition has no leader.
-        """
+        """Check that each leader of the partitions answers at its advertised address. Raises LeaderNotReachable if one
+        does not answer, or if a partition has no leader."""
         addresses = []
         for leader, led in sorted(by_leader(self._metadata, partitions).items()):
             if leader == NO_LEADER:
@@ -147,12 +141,8 @@ class ClusterQuestions:
             yield f"the leaders of {len(partitions)} partition(s) answer at {', '.join(addresses)}"
 
     def starting_offsets(self, options: SourceOptions, partitions: list[TopicAndPartition]) -> Iterator[str]:
-        """Where the group begins. For partitions that it has not begun, startingOffsets is asked as its coordinator
-        does.
-
-        Raises:
-            InvalidStartingOffsets: startingOffsets lacks a partition that the group has not begun.
-        """
+        """Tell where the group begins. For partitions that the group has not begun, startingOffsets is resolved as the
+        coordinator does it. Raises InvalidStartingOffsets if startingOffsets lacks such a partition."""
         text = options.starting_offsets or ""
         if not text or not partitions:
             return
@@ -198,10 +188,10 @@ class ClusterQuestions:
 
     @cached_property
     def group(self) -> GroupDescription | None:
-        """The group as its coordinator or the state store has it; None: it does not exist yet.
+        """The group as its coordinator or the state store describes it; None: it does not exist yet.
 
         Raises:
-            NotAllowed: the query's token has no right to look.
+            NotAllowed: the query's token lacks the right to read.
             ShareGroupError: neither can be asked.
         """
         options = self._options
@@ -262,11 +252,11 @@ class ClusterQuestions:
         return f"the state topic {topic.name} {there}"
 
     def _owner(self) -> Iterator[str]:
-        """Which host owns the group, if that is another one.
+        """Tell which other host owns the group, if any.
 
         Raises:
-            GroupOfAnotherVersion: its version of sharegroup can't be asked by this one.
-            CoordinatorNotAvailable: it can't be asked now.
+            GroupOfAnotherVersion: this version of sharegroup can't ask the owner's version.
+            CoordinatorNotAvailable: the owner can't be asked now.
         """
         group_id = self._options.group_id
         topic = topic_to_read(self._settings, self._config, self._cluster).topic
@@ -285,7 +275,7 @@ class ClusterQuestions:
             yield f"{owner} owned the group, and does not answer: the first query or ShareConsumer takes the group"
 
     def _other_hosts(self) -> Iterator[str]:
-        """Whether the principal may use the topics by which hosts ask each other."""
+        """Tell whether the principal may use the topics through which hosts ask each other."""
         topic = StateTopic.of(self._cluster, self._options.kafka_config, self._config)
         asked = {"ask owners on other hosts": TO_ASK, "answer other hosts": TO_ANSWER}
         is_whole = True
@@ -307,12 +297,12 @@ class ClusterQuestions:
 
 
 def _check_file(path: Path) -> None:
-    """Check that a coordinator could own this state file. Makes nothing.
+    """Check that a coordinator could own this state file. Creates nothing.
 
     Raises:
         UnusableFile: no file can be made there.
-        StateStoreInUse: another process owns it.
-        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: it is not this version's to change.
+        StateStoreInUse: another process owns the file.
+        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: this version can't change the file.
     """
     folder = next((each for each in path.parents if each.exists()), path)
     reason = "it is a folder; name a file in it" if path.is_dir() else ""

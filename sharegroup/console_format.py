@@ -1,6 +1,7 @@
-"""Writes a record as Kafka's console consumers do: the properties of DefaultMessageFormatter, and its deserializers.
+"""Writes a record as Kafka's console consumers do: with the properties of DefaultMessageFormatter, and its
+deserializers.
 
-Rule: the bytes of keys, values and headers are written as they are, unless a deserializer is named.
+Rule: the bytes of keys, values and headers are written unchanged, unless a deserializer is named.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ DESERIALIZERS: dict[str, Decode] = {
 
 
 class _Named(NamedTuple):
-    """A deserializer, and the name that the user gave."""
+    """A deserializer, with the name that the user gave."""
 
     name: str
     decode: Decode
@@ -63,11 +64,7 @@ class RecordFormat:
     """Formats records; its properties are those of DefaultMessageFormatter."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Checks that the properties are known.
-
-        Raises:
-            UsageError: a property, or a deserializer, is not known.
-        """
+        """Raises UsageError if a property or a deserializer is unknown."""
         for name in properties:
             if name not in PROPERTIES:
                 raise click.UsageError(f"The formatter has no property {name}: {hint(name, PROPERTIES, 'try others')}")
@@ -80,16 +77,13 @@ class RecordFormat:
         }
 
     def line(self, message: Any) -> bytes:
-        """The bytes of one record, with the line's end.
-
-        Raises:
-            RecordUnreadable: a deserializer can't read it.
-        """
+        """Returns the bytes of one record, with the line separator. Raises RecordUnreadable if a deserializer can't
+        read the record."""
         parts = [getattr(self, f"_{name}")(message) for name in self._prints]
         return self._separators["key.separator"].join(parts) + (self._separators["line.separator"] if parts else b"")
 
     def json(self, message: Any) -> str:
-        """Returns all that is known of one record, as a JSON object. Keys, values and headers are texts."""
+        """Returns everything known of one record as a JSON object, with keys, values and headers as texts."""
         kind, time_ms = message.timestamp()
         return json.dumps(
             {

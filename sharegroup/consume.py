@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "console-share-consumer"
 POLL_S = 0.5
-"""One poll takes this many seconds: Ctrl-C is noticed no later."""
+"""One poll takes up to this many seconds, so Ctrl-C is noticed within that time."""
 
 
 @click.command(short_help="Print the records of a topic, as a member of a share group.")
@@ -107,7 +107,7 @@ def consume(
 
 
 class _Printer:
-    """Prints records, and acknowledges each of them. ``count``: the records so far."""
+    """Prints records, and acknowledges each of them. ``count``: how many it has printed."""
 
     def __init__(self, form: RecordFormat, outcome: str, *, rejects_errors: bool, as_json: bool) -> None:
         self._form = form
@@ -117,7 +117,7 @@ class _Printer:
         self.count = 0
 
     def run(self, config: Mapping[str, str], topic: str, most: int | None, timeout_ms: int | None) -> None:
-        """Print until ``most`` records are printed, none comes for ``timeout_ms``, or the user interrupts."""
+        """Print until ``most`` records are printed, no record comes for ``timeout_ms``, or the user interrupts."""
         from confluent_kafka import KafkaException
 
         from sharegroup import ShareConsumer
@@ -138,7 +138,6 @@ class _Printer:
             raise as_named(error) from None
 
     def tell_total(self) -> None:
-        """Print on standard error how many records were printed, in the words of Kafka's tool."""
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
     def _print_all(self, consumer: object, most: int | None, timeout_ms: int | None) -> None:
@@ -159,11 +158,8 @@ class _Printer:
                 return
 
     def _print(self, message: object) -> bool:
-        """Print the record. Returns whether it was printed.
-
-        Raises:
-            RecordUnreadable: it was not, and records that can't be printed are not rejected.
-        """
+        """Print the record. Returns False for an unreadable record that is to be rejected; raises RecordUnreadable if
+        such records are not rejected."""
         from sharegroup.console_format import RecordUnreadable
 
         try:

@@ -1,4 +1,4 @@
-"""Times by a pattern of Java's SimpleDateFormat, as options of Kafka's tools have it."""
+"""Times in a pattern of Java's SimpleDateFormat, which options of Kafka's tools take."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ _NUMBERS: dict[str, Callable[[datetime], int]] = {
     "u": lambda time: time.isoweekday(),
 }
 _TEXTS = {"a": ("%p", "%p"), "E": ("%a", "%A"), "Z": ("%z", "%z"), "z": ("%Z", "%Z")}
-"""The format for up to three of the sign, and for more."""
+"""The format for up to three repeats of the letter, and for more."""
 
 
 def time_format(pattern: str) -> Callable[[float], str]:
-    """Returns the function that writes a time (seconds since 1970) as text, in local time.
-
-    Raises:
-        ValueError: a quote of the pattern is not closed, or it has a sign that is not supported here.
-    """
+    """Returns the function that writes a time (seconds since 1970) as text, in local time. Raises ValueError if a quote
+    in the pattern is not closed, or if a letter is not supported."""
     parts: list[Callable[[datetime], str]] = []
     at = 0
     while at < len(pattern):
@@ -54,7 +51,7 @@ def _literal(quoted: str | None, plain: str | None) -> Callable[[datetime], str]
 
 
 def _field(sign: str, count: int) -> Callable[[datetime], str]:
-    """One field, of a sign that stands ``count`` times in a row."""
+    """Returns the function for one field: a letter that is repeated ``count`` times."""
     if sign == "y":
         return lambda time: f"{time.year % 100:02d}" if count == 2 else f"{time.year:0{count}d}"
     if sign == "M" and count > 2:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
 
 MOST_SHOWN = 100
-"""A list has up to this many dead letters unless --limit says otherwise."""
+"""A list has up to this many dead letters, unless --limit says otherwise."""
 MOST_BYTES = 2_048
-"""Up to this many bytes of a key, a value or a header are shown unless --max-bytes says otherwise."""
+"""Up to this many bytes of a key, a value or a header are shown, unless --max-bytes says otherwise."""
 
 
 class NoDeadLetter(click.ClickException):
@@ -30,11 +30,7 @@ class NoDeadLetter(click.ClickException):
 
 
 def checked_conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts of --where, checked.
-
-    Raises:
-        BadParameter: a text is no condition.
-    """
+    """Check the texts of --where. Raises BadParameter if a text is no condition."""
     try:
         conditions(texts)
     except InvalidCondition as error:
@@ -43,7 +39,7 @@ def checked_conditions(context: click.Context, option: click.Parameter, texts: t
 
 
 _TOLD_EVERY = 1_000
-"""The count on the screen changes after this many records: drawing takes longer than reading."""
+"""The count on the screen changes every this many records, since drawing takes longer than reading."""
 _DEAD_LETTERS, _OTHERS = "dead letters", "others"
 _TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
 
@@ -179,7 +175,7 @@ def _time(time_ms: int | None) -> str | None:
 
 
 def _shown(data: bytes | None, max_bytes: int) -> str | None:
-    """The bytes as text if they are printable text, else as hexadecimal digits; cut after ``max_bytes``."""
+    """Returns the bytes, cut after ``max_bytes``: as text if all of it is printable, else as hexadecimal digits."""
     if data is None:
         return None
     cut = data[:max_bytes]
@@ -190,12 +186,12 @@ def _shown(data: bytes | None, max_bytes: int) -> str | None:
 
 
 def clean(text: str) -> str:
-    """The text without control characters: a reason or a hint may quote any record."""
+    """Replace control characters: a reason or a hint may quote any record."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def printable(text: str) -> str:
-    """The text without control characters and without rich's markup."""
+    """Replace control characters, and escape rich's markup."""
     from rich.markup import escape
 
     return escape(clean(text))

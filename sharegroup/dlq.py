@@ -141,7 +141,7 @@ def redrive(
 
 
 def as_object(report: RedriveReport) -> dict[str, Any]:
-    """Returns the report as a JSON object: all its fields, with by_reason as a list, most first."""
+    """Returns the report as a JSON object with all its fields; by_reason is a list, the largest count first."""
     fields = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
     by_reason = [{**dataclasses.asdict(kind), "count": count} for kind, count in report.by_reason.most_common()]
     return {**fields, "by_reason": by_reason}
@@ -168,7 +168,7 @@ def _show(report: RedriveReport, *, as_json: bool) -> None:
 
 
 def summary(report: RedriveReport) -> list[str]:
-    """The lines below the table."""
+    """Returns the lines below the table."""
     done = "would be sent" if report.dry_run else "sent"
     lines = [f"{report.read:,} read, {report.sent:,} {done}"]
     for kind, meaning in _SKIPPED.items():

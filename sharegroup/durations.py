@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration(time_ms: int) -> str:
-    """The time in one or two units: 350 ms, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h."""
+    """Returns the time in one or two units: 350 ms, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h."""
     seconds = max(time_ms, 0) // 1000
     if seconds < 1:
         return f"{max(time_ms, 0)} ms"

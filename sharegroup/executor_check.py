@@ -1,4 +1,4 @@
-"""The question of ``sharegroup check --master`` to a Spark: whether its executors have this host's sharegroup."""
+"""Asks a Spark, for ``sharegroup check --master``, whether its executors have this host's sharegroup."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from coordinator.protocol.package_version import package_version
 from share_source.errors import ExecutorsUnfit
 
 Found = tuple[str, str, str]
-"""Host, Python, and the version of sharegroup or why it can't be imported."""
+"""The host, its version of Python, and its version of sharegroup or why that can't be imported."""
 TASKS_A_CORE = 2
-"""The job has this number of tasks for each core that Spark names: each executor most likely gets one."""
+"""The job has this many tasks for each core that Spark names, so each executor most likely gets one."""
 
 
 def of_executors(master: str) -> Iterator[str | ShareGroupError]:
-    """A line for each sharegroup and Python that executors of this Spark have, and an error for each that does not go
-    with this host's.
-
-    Raises:
-        ExecutorsUnfit: Spark, or the job on it, fails.
-    """
+    """Yields a line for each version of sharegroup and Python on executors of this Spark, or an error if the version is
+    not this host's. Raises ExecutorsUnfit if Spark, or the job, fails."""
     from pyspark.sql import SparkSession
 
     mine, hosts = package_version(), defaultdict[tuple[str, str], set[str]](set)
@@ -45,14 +41,15 @@ def of_executors(master: str) -> Iterator[str | ShareGroupError]:
 
 
 def _cause(text: str) -> str:
-    """The line of Spark's error that names the cause: a package that is missing, or another Python; else its first."""
+    """Returns the line of Spark's error with the cause: a missing package or another Python; else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason is told"]
     named = (line for line in lines if "No module named" in line or "MISMATCH" in line)
     return next(named, lines[0]).rstrip(".")
 
 
 def _probe() -> Callable[[Iterable[int]], Iterator[Found]]:
-    """The function of a task. Pickled by its code, since an executor may have no module of ours."""
+    """Returns the function of a task. It is a closure, so that it is pickled by its code: an executor may lack our
+    modules."""
 
     def probe(_: Iterable[int]) -> Iterator[Found]:
         import importlib

@@ -1,5 +1,5 @@
-"""The actions of ``sharegroup groups``: resets of offsets and deletions, as kafka-share-groups.sh has them, and
-releases and archiving by hand, which that tool does not have."""
+"""The actions of ``sharegroup groups``: resets and deletions, as in kafka-share-groups.sh; and releases and archiving
+by hand, which that tool lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Told = TypeVar("Told", "Altered", "OffsetChanges")
 SCENARIOS = (
     "to_earliest", "to_latest", "to_datetime", "by_duration", "to_offset", "shift_by", "from_file",
 )  # fmt: skip
-"""The options that name the target of a reset; exactly one is named."""
+"""The options that name the target of a reset. Exactly one must be given."""
 DRY_RUN = "Dry run: nothing was changed. Use --execute to change it."
 DRY_RUN_BY_OPTION = "Dry run: nothing was changed. Leave out --dry-run to change it."
 """The dry run's line of commands that act at once."""
@@ -52,12 +52,9 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
 
 
 def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, Any]) -> int:
-    """Delete the groups, one after another; with dry_run none. Returns the exit status: 1 if one of several groups
-    could not be deleted, which stops none of the others.
-
-    Raises:
-        ShareGroupError: as Admin.delete_group, of the only group.
-    """
+    """Delete the groups, one after another, or with dry_run show what would be deleted. If one of several groups can't
+    be deleted, the others are, and the exit status 1 is returned. Raises as Admin.delete_group if only one group is
+    named."""
     from coordinator.protocol.errors import ShareGroupError
 
     done: dict[str, Altered | ShareGroupError] = {}
@@ -81,7 +78,7 @@ def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, 
 
 
 def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Exception], *, dry_run: bool) -> None:
-    """Print in Kafka's words which groups were deleted or, in a dry run, would be."""
+    """Print, in Kafka's words, which groups were deleted or, in a dry run, would be deleted."""
     named = ", ".join(f"'{group_id}'" for group_id in deleted)
     if not deleted and not failed:
         click.echo("There are no share groups to delete.", err=True)
@@ -100,7 +97,7 @@ def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Excepti
 
 
 def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> None:
-    """Delete the group's offsets of topics; with dry_run none. Raises as Admin.delete_offsets."""
+    """Delete the group's offsets of topics, or with dry_run show which ones. Raises as Admin.delete_offsets."""
     from sharegroup import kafka_tables
 
     delete = functools.partial(
@@ -121,8 +118,8 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
 
 
 def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, Any]) -> None:
-    """Release a member, or release or archive records: prints the effect in numbers, then acts if --execute is set.
-    Raises as the function of Admin with the name of the action."""
+    """Release a member, or release or archive records. Prints the effect in numbers, then acts if --execute is given.
+    Raises as Admin's method with the action's name."""
     arguments: list[Any] = [group_id]
     if action == "release_member":
         arguments.append(options["member_id"])
@@ -137,8 +134,8 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
 
 
 def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
-    """Returns the result of the action; with --wait waits for it. The notes of a forced action are printed before it
-    acts."""
+    """Returns the result of the action; with --wait waits for it. If --force is given, prints the notes before
+    acting."""
     if options["force"]:
         return _told_first(options, action, execute=execute)
     altered = asked(options, functools.partial(action, execute=execute))
@@ -147,7 +144,7 @@ def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, exe
 
 
 def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
-    """Dry-runs the action and prints its notes; with --execute runs it and prints notes that are new."""
+    """Dry-run the action and print its notes. With --execute, then run it and print only new notes."""
     altered = asked(options, functools.partial(action, execute=False))
     told = altered.notes
     _tell_notes(told)
@@ -158,8 +155,7 @@ def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, exec
 
 
 def show_effects(altered: Altered) -> None:
-    """Print what a command that acts at once changed, or would change without --dry-run, with values before and
-    after."""
+    """Print what a command changed, or would change without --dry-run, with the values before and after."""
     _tell_notes(altered.notes)
     _print_effects(altered, DRY_RUN_BY_OPTION)
 
@@ -172,8 +168,7 @@ def _print_effects(altered: Altered, dry_run: str) -> None:
 
 
 def topics_of(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns topics and their partitions, from texts such as orders and orders:0,1,2. No partition: all of the
-    topic's, and texts with partitions beside it change nothing."""
+    """Parse texts as orders and orders:0,1,2. Returns the partitions by topic; an empty tuple means all partitions."""
     found: dict[str, dict[int, None] | None] = {}
     for text in texts:
         topic, colon, partitions = text.partition(":")
@@ -186,11 +181,7 @@ def topics_of(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def offset_range(context: click.Context, option: click.Parameter, text: str | None) -> range | None:
-    """The offsets of FIRST[-LAST], both inclusive.
-
-    Raises:
-        BadParameter: the text is something else.
-    """
+    """Parse FIRST[-LAST], both inclusive. Raises BadParameter if the text has another form."""
     if text is None:
         return None
     first, dash, last = text.partition("-")
@@ -203,11 +194,7 @@ def offset_range(context: click.Context, option: click.Parameter, text: str | No
 
 
 def _one_partition(text: str) -> tuple[str, int]:
-    """The topic and the partition of a text such as orders:0.
-
-    Raises:
-        UsageError: it names no partition, or several.
-    """
+    """Parse a text as orders:0. Raises UsageError if it names no partition, or several."""
     ((topic, partitions),) = topics_of([text]).items()
     if len(partitions) != 1:
         raise click.UsageError(f"Invalid topic arg '{text}', expected topic name and one partition")
@@ -215,7 +202,7 @@ def _one_partition(text: str) -> tuple[str, int]:
 
 
 def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:
-    """The target of a reset as Admin.reset_offsets takes it, and its shift_by."""
+    """Returns the target of a reset for Admin.reset_offsets, and its shift_by."""
     if options["to_earliest"] or options["to_latest"]:
         return ("earliest" if options["to_earliest"] else "latest"), None
     if options["to_datetime"] is not None:
@@ -228,11 +215,7 @@ def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:
 
 
 def _datetime(text: str) -> datetime:
-    """The time of YYYY-MM-DDThh:mm:ss.sss; without a time zone it is UTC, as in Kafka's tool.
-
-    Raises:
-        UsageError: the text is no such time.
-    """
+    """Parse YYYY-MM-DDThh:mm:ss.sss; without a time zone it is UTC, as in Kafka's tool. Raises UsageError otherwise."""
     try:
         found = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
     except ValueError:
@@ -250,11 +233,8 @@ def _duration(text: str) -> timedelta:
 
 
 def _offsets_from_file(path: str) -> dict[str, dict[int, int]]:
-    """The offsets of a CSV file with topic,partition,offset in each line.
-
-    Raises:
-        UsageError: the file can't be read, has no offsets, or a line is something else.
-    """
+    """Read a CSV file with topic,partition,offset in each line. Raises UsageError if the file can't be read, has no
+    offsets, or has another form."""
     from coordinator.client.offset_resets import offsets_from_file
     from coordinator.protocol.errors import InvalidReset
 

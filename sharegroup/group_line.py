@@ -1,4 +1,4 @@
-"""The numbers of a group at one moment, as ``sharegroup top`` and the page show them in one line; the doctor and
+"""The numbers of a group at one moment, which ``sharegroup top`` and the page show in one line. The doctor and
 ``groups`` show some of them."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coordinator.protocol.messages import GroupDescription, MemberDescription
 
 LONGEST_NAME = 60
-"""A member's name is cut after this number of characters."""
+"""A member's name is cut after this many characters."""
 HELD = ("ACQUIRED", "IN_PROGRESS")
 """The states of a record that a member holds."""
 QUARANTINED = ("quarantined", "failed alone", "trial")
@@ -23,10 +23,10 @@ QUARANTINED = ("quarantined", "failed alone", "trial")
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLine:
-    """A group at one moment. ``done`` and ``acquired_offsets``: the sums of start and end offsets, from which rates
-    come; rates are per second, None in the first reading. ``without_dead_letter``: of
-    :func:`given_up_without_dead_letter`. ``slowed``: of :func:`slowed_queries`. ``oldest_ms``: how long the record that
-    is held for longest has been held."""
+    """A group at one moment. ``done``, ``acquired_offsets``: the sums of the start offsets and end offsets, from which
+    the rates are computed. Rates are per second; None in the first reading. ``without_dead_letter``: see
+    :func:`given_up_without_dead_letter`. ``slowed``: see :func:`slowed_queries`. ``oldest_ms``: for how long the record
+    that is held for longest has been held."""
 
     group_id: str
     state: str
@@ -45,26 +45,27 @@ class GroupLine:
 
 
 def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) -> str:
-    """A member for people: its name, then its id, as ``billing-1 (6f1c0a)``; a name is data of any client."""
+    """Returns a member for people: its name, then its id, as ``billing-1 (6f1c0a)``. Any client can choose its name, so
+    control characters are escaped."""
     name = printable(named.client_id[:LONGEST_NAME])
     return f"{name} ({named.member_id})" if name else named.member_id
 
 
 def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
-    """The queries that acquire less, since their sinks release most records."""
+    """Returns the queries that acquire less, since their sinks release most records."""
     return [member for member in description.members if member.breaker is not None]
 
 
 def topics_without_partitions(description: GroupDescription) -> list[str]:
-    """The topics that members with a session name, and of which the group has no partition."""
+    """Returns the topics that members with a session subscribe to, and of which the group has no partition."""
     known = {partition.topic for partition in description.partitions}
     named = {topic for member in description.members if member.active for topic in member.topics}
     return sorted(named - known)
 
 
 def given_up_without_dead_letter(description: GroupDescription) -> int:
-    """The records that the group gave up without a dead letter, those of deleted topics among them; 0 once it has a
-    dead letter topic."""
+    """Returns how many records the group gave up without a dead letter, including those of deleted topics; 0 once the
+    group has a dead letter topic."""
     if description.configs.get("errors.deadletterqueue.topic.name"):
         return 0
     of_partitions = sum(sum(p.without_dead_letter.values()) for p in description.partitions)
@@ -79,8 +80,8 @@ def line_of(
     before: GroupLine | None = None,
     elapsed_s: float = 0.0,
 ) -> GroupLine:
-    """The line of a group. ``runs``: its held runs, and perhaps others; ``before``: its line ``elapsed_s`` ago. A start
-    offset that was set back has no rate."""
+    """Returns the line of a group. ``runs``: the held runs, and perhaps others; ``before``: the group's line
+    ``elapsed_s`` ago. If a start offset was set back, there is no rate."""
     partitions = description.partitions
     sinces = [run.since_ms for run in runs if run.state in HELD and run.since_ms is not None]
     done, acquired = sum(p.start_offset for p in partitions), sum(p.end_offset for p in partitions)

@@ -163,8 +163,8 @@ def groups(
 
 
 def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Returns the named groups, each once; with --all-groups all that exist. And what was read to find them, as in
-    GroupsListed."""
+    """Returns the named groups, each once; with --all-groups all existing ones. Also returns what was read to find
+    them, as in GroupsListed."""
     if options["group_ids"]:
         return tuple(dict.fromkeys(options["group_ids"])), ""
     listed = admin.list_groups()
@@ -216,12 +216,8 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
 
 
 def _of_each(group_ids: Iterable[str], options: Mapping[str, Any], look: Callable[[str], Look]) -> list[Look]:
-    """Returns the result of ``look`` for each group. With --all-groups, skips a group that was deleted since they were
-    listed.
-
-    Raises:
-        GroupIdNotFound: a group that --group names does not exist.
-    """
+    """Returns the result of ``look`` for each group. With --all-groups, skips a group that was deleted meanwhile.
+    Raises GroupIdNotFound if a group that --group names does not exist."""
     from coordinator.protocol.errors import GroupIdNotFound
 
     found = []
@@ -255,7 +251,7 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
 
 
 def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of one group, in the form of the options."""
+    """Returns the lines of one group, in the form that the options ask for."""
     from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
     from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions, who

@@ -1,4 +1,4 @@
-"""Checks whether a coordinator is ready: one call to the listener that clients use, with their token and TLS."""
+"""Checks whether a coordinator is ready: one call to its listener for clients, with their token and TLS."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to call, 
 
 
 class Probe(NamedTuple):
-    """The coordinator to check, and how to connect. Its ``repr`` shows no token, since Endpoint's shows none."""
+    """The coordinator to check, and how to connect to it. ``repr`` shows no token, since Endpoint's shows none."""
 
     endpoint: Endpoint
     tls: Tls | None
 
 
 def probe_of_config(path: str) -> Probe:
-    """The probe of the coordinator that this file starts on this host; it trusts the coordinator's own certificate.
-
-    Raises:
-        ShareGroupError: by name, if the file or a key in it is wrong.
-    """
+    """Returns the probe of the coordinator that this file starts on this host, and trusts that coordinator's own
+    certificate. Raises ShareGroupError if the file, or a key in it, is wrong."""
     standalone = read_config(path)
     server = standalone.server
     host, port = _address("share.coordinator.listener", server.share_coordinator_listener)
@@ -41,11 +38,8 @@ def probe_of_config(path: str) -> Probe:
 
 
 def probe_of_endpoint(endpoint: str, ca_path: str | None, token_path: str) -> Probe:
-    """The probe of any coordinator, connected to as its clients do.
-
-    Raises:
-        ShareGroupError: by name, if the endpoint, the certificates or the token file are wrong.
-    """
+    """Returns the probe of any coordinator, to which it connects as clients do. Raises ShareGroupError if the endpoint,
+    the certificates or the token file are wrong."""
     host, port = _address("--endpoint", endpoint)
     texts = {"share.coordinator.endpoint": endpoint, "share.coordinator.token.file": token_path}
     if ca_path:
@@ -55,7 +49,7 @@ def probe_of_endpoint(endpoint: str, ca_path: str | None, token_path: str) -> Pr
 
 
 def ask(probe: Probe) -> Healthy:
-    """The coordinator's answer to a health check.
+    """Ask the coordinator whether it is ready.
 
     Raises:
         CoordinatorUnreachable: no coordinator answers there.

@@ -1,6 +1,5 @@
-"""``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, delivery count, and the
-stage of isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the runs as
-well."""
+"""``sharegroup in-flight``: the runs in flight of a group, with state, holder, since when, delivery count and stage of
+isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the runs as well."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from coordinator.protocol.admin_messages import HistoryRead, InFlightPage, RunInFlight
 
 MOST_SHOWN = 100
-"""A table has up to this many runs unless --limit says otherwise."""
+"""A table has up to this many runs, unless --limit says otherwise."""
 STALE = "STALE"
 RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
-"""The names of coordinator.core.record_state.RecordState, which only the coordinator's process imports."""
+"""The names in coordinator.core.record_state.RecordState, which only the coordinator's process imports."""
 
 
 @click.command("in-flight", short_help="Show the records that are in flight: who holds them, and since when.")
@@ -96,16 +95,12 @@ def in_flight(
 
 
 def split_states(text: str | None) -> tuple[str, ...]:
-    """The states that a text names, separated by commas."""
+    """Split a text of states at its commas."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def record_states(text: str | None) -> tuple[str, ...]:
-    """As split_states: the states of records, whose names may be in any case.
-
-    Raises:
-        click.UsageError: a state is unknown.
-    """
+    """Split a text of record states, in any case, at its commas. Raises UsageError if a state is unknown."""
     states = tuple(state.upper() for state in split_states(text))
     if unknown := [state for state in states if state not in RECORD_STATES]:
         raise click.UsageError(f"Invalid state list '{unknown[0]}'. Valid states are: {', '.join(RECORD_STATES)}")
@@ -115,7 +110,7 @@ def record_states(text: str | None) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """Runs in flight of a group. ``is_cut``: there are more. ``page`` has the time, the threshold of STALE, and what
-    was read; ``all_stale``: a filter chose the runs as STALE."""
+    was read. ``all_stale``: a filter selected stale runs only."""
 
     group_id: str
     runs: tuple[RunInFlight, ...]
@@ -124,13 +119,13 @@ class Found:
     page: InFlightPage
 
     def plain(self) -> dict[str, Any]:
-        """The runs as JSON has them."""
+        """Returns the runs as for JSON."""
         runs = [{**plain(run), "stale": self.all_stale or is_stale(run, self.page)} for run in self.runs]
         page = {"now_ms": self.page.now_ms, "read_from": self.page.read_from}
         return {"group_id": self.group_id, **page, "runs": runs, "more": self.is_cut}
 
     def print(self, more: str) -> None:
-        """Print the runs as a table. ``more``: how to see the rest, in words."""
+        """Print the runs as a table. ``more``: how to see the rest."""
         screen = console()
         screen.print(table(self.group_id, self.runs, self.page, all_stale=self.all_stale))
         if self.is_cut:
@@ -138,11 +133,8 @@ class Found:
 
 
 def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) -> Found:
-    """Returns the group's runs that match the filters, up to ``limit``.
-
-    Raises:
-        GroupIdNotFound: there is no such group.
-    """
+    """Returns the group's runs that match the filters, up to ``limit``. Raises GroupIdNotFound if there is no such
+    group."""
     page = admin.in_flight(group_id, limit=1)
     runs = tuple(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
     all_stale = filters.get("progress_staleness_ms") is not None  # the filter has chosen them
@@ -150,11 +142,8 @@ def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) ->
 
 
 def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, int] | None:
-    """Returns topic, partition and offset of the record for --history; None without it.
-
-    Raises:
-        UsageError: --history comes without one partition, or the partition without --history.
-    """
+    """Returns topic, partition and offset for --history; None without it. Raises UsageError if only one of --history
+    and its partition is given."""
     named = [(topic, index) for topic, indexes in topics_of(topics).items() for index in indexes]
     if offset is None and not topics:
         return None
@@ -166,11 +155,8 @@ def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, in
 def show_history(
     admin: Admin, group_id: str, topic: str, partition: int, offset: int, limit: int, *, as_json: bool
 ) -> None:
-    """Print the history of the record, the newest ``limit`` entries.
-
-    Raises:
-        GroupIdNotFound, UnknownSharePartition: it does not exist.
-    """
+    """Print the newest ``limit`` entries of the record's history. Raises GroupIdNotFound or UnknownSharePartition if
+    the group or the partition does not exist."""
     found = admin.history(group_id, topic, partition, offset, limit=limit)
     if as_json:
         print_json({"group_id": group_id, "topic": topic, "partition": partition, "offset": offset, **plain(found)})
@@ -182,7 +168,7 @@ def show_history(
 
 
 def begins(found: HistoryRead) -> str:
-    """A sentence about where the history begins."""
+    """Returns a sentence about where the history begins."""
     if found.more:
         return f"{found.more} earlier entries are not shown."
     if found.is_whole:
@@ -193,7 +179,7 @@ def begins(found: HistoryRead) -> str:
 
 
 def history_table(title: str, found: HistoryRead) -> RenderableType:
-    """The entries as a table of up to 80 columns."""
+    """Returns the entries as a table of up to 80 columns."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -210,23 +196,22 @@ def history_table(title: str, found: HistoryRead) -> RenderableType:
 
 
 def time_of(at_ms: int | None) -> str:
-    """The time in UTC, to the millisecond; empty if it is not known."""
+    """Returns the time in UTC, to the millisecond; empty if unknown."""
     if at_ms is None:
         return ""
     return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "milliseconds").removesuffix("+00:00")
 
 
 def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
-    """Whether a record is in progress, and its holder has signalled no progress for longer than the group's
-    threshold."""
+    """Whether a record is in progress, and its holder's last signal is older than the group's threshold."""
     signal_ms = run.last_signal_ms
     is_in_progress = run.state == "IN_PROGRESS" and signal_ms is not None
     return is_in_progress and page.now_ms - (signal_ms or 0) > page.staleness_threshold_ms
 
 
 def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all_stale: bool = False) -> RenderableType:
-    """The runs as a table of up to 80 columns. ``page`` has the time and the threshold of STALE; ``all_stale``: a
-    filter chose the runs as STALE."""
+    """Returns the runs as a table of up to 80 columns. ``page`` has the time and the threshold of STALE; ``all_stale``:
+    a filter selected stale runs only."""
     from rich.table import Table
 
     shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)
@@ -248,7 +233,7 @@ _STYLES = {"ACQUIRED": "cyan", "IN_PROGRESS": "cyan", "ARCHIVING": "magenta"}
 
 
 def row(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator[str]:
-    """The cells of a run."""
+    """Yields the cells of a run."""
     from rich.markup import escape
 
     is_held = run.state in ("ACQUIRED", "IN_PROGRESS")

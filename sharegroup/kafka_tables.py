@@ -1,4 +1,4 @@
-"""Tables as kafka-share-groups.sh prints them: its headings, its column widths, and - for what is unknown."""
+"""Tables as kafka-share-groups.sh prints them: its headings, its column widths, and - for unknown values."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _NAME = 15
 
 
 def state_name(state: str) -> str:
-    """The state as Kafka's tools write it: Empty, Stable, Dead, Unknown."""
+    """Returns the state as Kafka's tools write it: Empty, Stable, Dead, Unknown."""
     return state.capitalize()
 
 
 def listing(groups: Iterable[GroupListing]) -> list[str]:
-    """The lines of --list --state."""
+    """Returns the lines of --list --state."""
     rows = [(each.group_id, state_name(each.state)) for each in groups]
     return _lines(("GROUP", "STATE"), rows, [_width(0, rows), 0])
 
 
 def offsets(group_id: str, partitions: Iterable[PartitionDescription], *, verbose: bool) -> list[str]:
-    """The lines of --describe --offsets. The leader epoch is Kafka's own, and unknown here."""
+    """Returns the lines of --describe --offsets. The leader epoch exists only in Kafka's own groups, so it is -."""
     epoch = ((MISSING,), ("LEADER-EPOCH",), (-13,)) if verbose else ((), (), ())
     rows = [
         (group_id, p.topic, str(p.partition), *epoch[0], str(p.start_offset), _known(p.lag))
@@ -36,8 +36,8 @@ def offsets(group_id: str, partitions: Iterable[PartitionDescription], *, verbos
 
 
 def records(description: GroupDescription) -> list[str]:
-    """The lines of --describe --records, a table that Kafka does not have: the fate of each partition's records, and in
-    the last line of all that the group reads or has read, deleted topics included."""
+    """Returns the lines of --describe --records, a table that Kafka lacks: the fate of each partition's records. The
+    last line counts everything that the group reads or has read, including deleted topics."""
     counted: list[tuple[str, str, PartitionDescription | RecordCounts]] = [
         (p.topic, str(p.partition), p) for p in _sorted(description.partitions)
     ]
@@ -62,7 +62,7 @@ def _sorted(partitions: Iterable[PartitionDescription]) -> list[PartitionDescrip
 
 
 def states(description: GroupDescription, *, verbose: bool) -> list[str]:
-    """The lines of --describe --state."""
+    """Returns the lines of --describe --state."""
     coordinator = description.coordinator or MISSING
     row = [description.group_id, coordinator, state_name(description.state)]
     head, widths = ["GROUP", "COORDINATOR (ID)", "STATE"], [_width(0, [row]), max(25, len(coordinator)), 15]
@@ -74,7 +74,8 @@ def states(description: GroupDescription, *, verbose: bool) -> list[str]:
 
 
 def members(group_id: str, described: Iterable[MemberDescription], *, verbose: bool) -> list[str]:
-    """Returns the lines of --describe --members, of those with a session: Kafka has no others. HOST has the process."""
+    """Returns the lines of --describe --members, only for members with a session, as in Kafka. HOST includes the
+    process id."""
     rows = []
     for member in described:
         if not member.active:
@@ -91,13 +92,13 @@ def members(group_id: str, described: Iterable[MemberDescription], *, verbose: b
 
 
 def new_offsets(group_id: str, altered: Iterable[AlteredOffsets]) -> list[str]:
-    """The lines of --reset-offsets."""
+    """Returns the lines of --reset-offsets."""
     rows = [(group_id, each.topic, str(each.partition), _known(each.after)) for each in altered]
     return ["", *_lines(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, [_width(0, rows), _width(1, rows), 10, 0])]
 
 
 def statuses(topics: Sequence[str]) -> list[str]:
-    """The lines of --delete-offsets, whose topics were all deleted."""
+    """Returns the lines of --delete-offsets, after all these topics were deleted."""
     rows = [(topic, "Successful") for topic in topics]
     return ["", *_lines(("TOPIC", "STATUS"), rows, [_width(0, rows), 0])]
 
@@ -111,7 +112,7 @@ def _width(column: int, rows: Iterable[Sequence[str]]) -> int:
 
 
 def _lines(head: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]) -> list[str]:
-    """The lines of a table; a width of 0 is that of the last column, which is not filled up."""
+    """Returns the lines of a table. A width of 0 marks the last column, which is not padded."""
     return [
         " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip(" ")
         for row in (head, *rows)

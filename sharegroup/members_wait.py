@@ -1,4 +1,4 @@
-"""``sharegroup groups --wait``: repeats an action that is refused because the coordinator has just loaded the group,
+"""``sharegroup groups --wait``: repeats an action that the coordinator refuses since it has just loaded the group,
 until the group's members have had time to report."""
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_MS = 1_000
-"""Two requests are up to this many milliseconds apart: a member may report, or leave, before its time is over."""
+"""Two requests are up to this many milliseconds apart, since a member may report or leave early."""
 ASKED_AGAIN = "Waiting for members of {group_id} that may be there: {seconds} s, twice as long at most (--wait)."
 
 
 def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
-    """The result of the action. With the option --wait the action is repeated while it raises MembersNotKnown, for
-    twice the longest time that a refusal names: the group may be loaded anew in between.
-
-    Raises:
-        MembersNotKnown: there is no --wait, or the time is over.
-    """
+    """Returns the result of the action. With --wait, repeats the action while it raises MembersNotKnown, for up to
+    twice the longest time that a refusal names, since the group may be loaded again meanwhile. Raises MembersNotKnown
+    without --wait, or after that time."""
     if not options["wait"]:
         return action()
     import tenacity
@@ -46,7 +43,7 @@ def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
 
 
 class _Waiting:
-    """How long the refusals of one action ask to wait."""
+    """The waiting times that the refusals of one action name."""
 
     def __init__(self) -> None:
         self._longest_ms = 0
@@ -59,14 +56,13 @@ class _Waiting:
         return min(_wait_ms(state), LOOK_MS) / 1000
 
     def tell(self, state: tenacity.RetryCallState) -> None:
-        """Print on standard error, once, how long the command may wait."""
+        """Print once, on standard error, how long the command may wait."""
         if state.attempt_number == 1:
             seconds = -(-_wait_ms(state) // 1000)
             click.echo(ASKED_AGAIN.format(seconds=seconds, group_id=_refusal(state).fields["group_id"]), err=True)
 
 
 def _refusal(state: tenacity.RetryCallState) -> Any:
-    """The error with which an attempt was refused."""
     return state.outcome and state.outcome.exception()
 
 

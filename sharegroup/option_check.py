@@ -1,7 +1,7 @@
-"""The checks of ``sharegroup check``, each with its line.
+"""The checks of ``sharegroup check``, with a line for each.
 
-Rule: it joins no group and changes no configuration, and starts a coordinator only to ask that of another host. It
-makes the folder of archive.path if that is missing, and a small file in it, as the sink does. No line has a secret.
+Rule: the checks join no group and change no configuration. They start a coordinator only to ask another host's. As the
+sink does, they create the folder of archive.path if it is missing, and write a small file there. No line has a secret.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ Question: TypeAlias = Callable[[], Iterator[str]]
 
 
 def read_options(path: str) -> dict[str, str]:
-    """The options in a file: a JSON object, or Java properties in which ``${env:NAME}`` is an environment variable.
-
-    Raises:
-        InvalidPropertiesFile: the file can't be read, or has another form.
-    """
+    """Returns the options in a file: a JSON object, or Java properties in which ``${env:NAME}`` is an environment
+    variable. Raises InvalidPropertiesFile if the file can't be read, or has another form."""
     text = text_of(path)
     if not text.lstrip().startswith("{"):
         return parsed(path, text)
@@ -53,7 +50,7 @@ def read_options(path: str) -> dict[str, str]:
 
 
 def of_host() -> Iterator[Found]:
-    """The versions of this host, which a query's driver needs.
+    """Yields the versions on this host, where a query's driver may run.
 
     Raises:
         UnknownReader, NativeReaderMissing: SHAREGROUP_READER names a reader that this host does not have.
@@ -66,11 +63,8 @@ def of_host() -> Iterator[Found]:
 
 
 def of_source(given: Mapping[str, str]) -> Iterator[Found]:
-    """A line for each check of the source's options that passed, and the errors of those that did not.
-
-    Raises:
-        ShareGroupError: by name, as load() raises it.
-    """
+    """Yields a line for each passed check of the source's options, and the errors of failed ones. Raises
+    ShareGroupError as load() does."""
     if VIEW in by_lower_name(given):
         raise ViewIsNoStream()
     options = SourceOptions.parse(given)
@@ -99,12 +93,8 @@ def of_source(given: Mapping[str, str]) -> Iterator[Found]:
 
 
 def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[Found]:
-    """A line for each check of the sink's options that passed, and the errors of those that did not. ``source_path``:
-    the file of the source's options.
-
-    Raises:
-        ShareGroupError: by name, as the sink raises it in the first batch.
-    """
+    """Yields a line for each passed check of the sink's options, and the errors of failed ones. ``source_path``: the
+    file of the source's options. Raises ShareGroupError as the sink does in its first batch."""
     options = SinkOptions.parse(given)
     yield _of_options(given, options)
     _check_group(options, source_path)
@@ -120,7 +110,7 @@ def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[Found
 
 
 def _answers(question: Question) -> Iterator[Found]:
-    """The lines of a question; an error ends it, and no other question."""
+    """Yields the lines of a question. An error ends this question, but no other."""
     try:
         yield from question()
     except ShareGroupError as error:
@@ -128,7 +118,7 @@ def _answers(question: Question) -> Iterator[Found]:
 
 
 def _check_group(options: SinkOptions, source_path: str | None) -> None:
-    """Check that source and sink name one group; a source whose options are wrong has a line of its own."""
+    """Check that source and sink name the same group. Wrong options of the source are reported elsewhere."""
     if source_path is None:
         return
     try:
@@ -156,7 +146,7 @@ def _of_pattern(pattern: str, topics: list[str]) -> str:
 
 
 def _of_group(options: GroupOptions, cluster: ClusterQuestions) -> tuple[Question, ...]:
-    """The questions about the coordinator, the group and the dead letter topic, in this order."""
+    """Returns the questions about the coordinator, the group and the dead letter topic, in this order."""
     config = CoordinatorConfig.parse(options.coordinator_configs)
 
     def configs() -> Iterator[str]:

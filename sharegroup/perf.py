@@ -26,17 +26,13 @@ HEADER = (
 )
 OUTCOMES = ("accept", "release", "reject")
 POLL_S = 0.1
-"""One poll takes this many seconds, as in Kafka's tool."""
+"""One poll takes up to this many seconds, as in Kafka's tool."""
 _MB = 1024 * 1024
 _AS_KAFKA = time_format(KAFKAS)
 
 
 def ack_pattern(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """The shares by outcome of a text such as accept:90,release:5,reject:5.
-
-    Raises:
-        BadParameter: the text has another form.
-    """
+    """Parse a text as accept:90,release:5,reject:5 into shares by outcome. Raises BadParameter otherwise."""
     if text is None:
         return None
     shares: dict[str, int] = {}
@@ -53,11 +49,7 @@ def ack_pattern(context: click.Context, option: click.Parameter, text: str | Non
 
 
 def date_format(context: click.Context, option: click.Parameter, pattern: str) -> Callable[[float], str]:
-    """Returns the function that formats a time.
-
-    Raises:
-        BadParameter: the pattern can't be used.
-    """
+    """Returns the function that formats a time. Raises BadParameter if the pattern can't be used."""
     try:
         return time_format(pattern)
     except ValueError as error:
@@ -65,8 +57,8 @@ def date_format(context: click.Context, option: click.Parameter, pattern: str) -
 
 
 def outcomes(shares: Mapping[str, int]) -> Iterator[str]:
-    """Yields the outcomes of one record after another, without end: at any time each outcome has come as often as its
-    share says, to within one record."""
+    """Yields outcomes without end. At any time each outcome has come as often as its share says, to within one
+    record."""
     total, due = sum(shares.values()), dict.fromkeys(shares, 0)
     while True:
         for outcome, share in shares.items():
@@ -78,7 +70,7 @@ def outcomes(shares: Mapping[str, int]) -> Iterator[str]:
 
 @dataclass
 class Consumption:
-    """The records and bytes that one consumer, or all together, have read."""
+    """What one consumer, or all together, have read; ``data`` is in bytes."""
 
     records: int = 0
     data: int = 0
@@ -156,7 +148,8 @@ def perf(
 
 
 class Measurement:
-    """Reads with several consumers until the wanted number of records was read, or none comes for the timeout."""
+    """Reads with several consumers until the wanted number of records was read, or no record comes within the
+    timeout."""
 
     def __init__(self, topic: str, config: Mapping[str, str], options: Mapping[str, Any], *, as_json: bool) -> None:
         self._topic = topic
@@ -168,11 +161,8 @@ class Measurement:
         self._is_done = threading.Event()
 
     def run(self) -> bool:
-        """Read, and print the lines. Returns whether the wanted number of records was read.
-
-        Raises:
-            ShareGroupError: a consumer failed.
-        """
+        """Read, and print the lines. Returns whether the wanted number of records was read. Raises ShareGroupError if a
+        consumer failed."""
         count = self._options["threads"]
         client = self._config["client.id"]
         clients = [client] if count == 1 else [f"{client}-{number}" for number in range(1, count + 1)]

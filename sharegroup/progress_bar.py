@@ -1,7 +1,7 @@
-"""The screen of a command: its tables on standard output, and its progress, a bar or a count on standard error.
+"""The screen of a command: tables on standard output, and progress, as a bar or a count, on standard error.
 
-Rule: no progress is shown where standard error is no terminal, and nothing of it is left on the screen. Tables are as
-wide as the terminal; in a file or a pipe nothing is cut.
+Rule: progress is shown only if standard error is a terminal, and is removed at the end. Tables are as wide as the
+terminal; in a file or a pipe nothing is cut.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _BLANKS_AT_END = re.compile(r" +$", re.MULTILINE)
 UNCUT = 10_000
-"""The columns of a file or a pipe, wider than any table, unless COLUMNS names another number."""
+"""The width of tables in a file or a pipe, in characters, unless COLUMNS sets another one; wider than any table."""
 
 
 def console() -> Console:
-    """A console on standard output."""
+    """Returns a console on standard output."""
     from rich.console import Console
 
     class Unpadded(Console):
@@ -40,8 +40,8 @@ def console() -> Console:
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
-    """Shows progress for the length of a ``with`` block, which gets a function that takes how much has been done so far
-    in all. ``total`` None: it is not known how much there is to do. ``unit`` empty: nothing is counted."""
+    """Show progress during a ``with`` block, which gets a function to call with the amount done so far. ``total`` None:
+    unknown. ``unit`` empty: nothing is counted."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

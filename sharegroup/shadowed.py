@@ -1,7 +1,7 @@
-"""Refuses a module of somebody else's that has the name of one of our packages, by its path.
+"""Refuses somebody else's module that has the name of one of our packages, and names its path.
 
-Rule: this module imports nothing else of ours, and is asked before the first import of the inside: its packages have
-general names, and a program's own coordinator.py would otherwise end in an error that names neither.
+Rule: this module imports nothing else of ours, and runs before the first such import. Our packages have general names,
+so a program's own coordinator.py would otherwise cause an error that names neither.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INSIDE = ("coordinator", "share_consumer", "share_sink", "share_source", "share_
 
 
 class PackageShadowed(ImportError):
-    """Python finds another module by the name of a package of ours."""
+    """Python finds another module under the name of one of our packages."""
 
     def __init__(self, name: str, found: str, ours: str) -> None:
         super().__init__(
@@ -28,10 +28,10 @@ class PackageShadowed(ImportError):
 
 
 def check_packages() -> None:
-    """Look where Python finds our packages, and import the one that checks how Python runs.
+    """Check that Python finds our packages. Then import the one that checks how Python runs.
 
     Raises:
-        PackageShadowed: one of them is somebody else's, or is missing.
+        PackageShadowed: a package is somebody else's, or is missing.
         ImportError: Python drops docstrings.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -43,7 +43,7 @@ def check_packages() -> None:
 
 
 def _path_of(name: str) -> str:
-    """The folder or file of the top-level module, loaded or not; empty if there is none."""
+    """Returns the folder or file of a top-level module, loaded or not; empty if there is none."""
     loaded = sys.modules.get(name)
     spec = find_spec(name) if loaded is None else loaded.__spec__
     if spec is None:

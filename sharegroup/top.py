@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coordinator.protocol.admin_messages import RunInFlight
 
 RUNS_LOOKED_AT = 1_000
-"""A group's oldest run is searched in up to this many: those that its members hold, from the first on."""
+"""A group's oldest run is searched in up to this many runs that its members hold, from the first one on."""
 
 
 @click.command(short_help="A live screen of groups: lag, rates, the oldest record in flight.")
@@ -76,12 +76,8 @@ def top(
 
 
 def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
-    """Check in the first reading that the named groups exist. A group that is deleted later stays on the screen as
-    Dead.
-
-    Raises:
-        GroupIdNotFound: a named group does not exist.
-    """
+    """Raise GroupIdNotFound if a named group does not exist in the first reading. A group that is deleted later stays
+    on the screen as Dead."""
     from coordinator.protocol.errors import GroupIdNotFound
 
     for line in lines:
@@ -99,8 +95,7 @@ def _draw(looks: Looks, interval_s: float) -> None:
 
 
 def next_screen(looks: Looks) -> RenderableType:
-    """Returns the screen after another reading. A reading that fails leaves the lines as they are, with the error below
-    them."""
+    """Returns the screen after another reading. If the reading fails, the lines stay, with the error below them."""
     from rich.console import Group
     from rich.text import Text
 
@@ -114,7 +109,7 @@ def next_screen(looks: Looks) -> RenderableType:
 
 
 class Looks:
-    """Reads groups again and again. ``lines``: those of the last reading; ``read_from``: as in GroupsListed."""
+    """Reads groups repeatedly. ``lines``: those of the last reading; ``read_from``: as in GroupsListed."""
 
     def __init__(self, admin: Admin, group_ids: tuple[str, ...] = ()) -> None:
         self._admin = admin
@@ -124,12 +119,9 @@ class Looks:
         self.read_from = ""
 
     def look(self) -> list[GroupLine]:
-        """Returns the lines of the groups now. Groups that do not exist are Dead; one that is deleted meanwhile has
-        nothing in flight.
-
-        Raises:
-            ShareGroupError: a coordinator, or the store, can't answer; ``lines`` stay as they were.
-        """
+        """Read the groups, and return their lines. A group that does not exist is Dead; one that was deleted meanwhile
+        has nothing in flight. If no coordinator or store can answer, raises ShareGroupError, and ``lines`` stay
+        unchanged."""
         from coordinator.protocol.errors import GroupIdNotFound
 
         listed = self._admin.list_groups(only_ids=True)
@@ -154,7 +146,7 @@ class Looks:
 
 
 def screen(lines: Iterable[GroupLine], read_from: str = "") -> RenderableType:
-    """The lines as a table of up to 80 columns, those with the largest lag first."""
+    """Returns the lines as a table of up to 80 columns, the largest lag first."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -176,7 +168,7 @@ _STYLES = {"Empty": "yellow", "Dead": "red", "Unknown": "yellow"}
 
 
 def short(number: float | None) -> str:
-    """The number in up to five characters: 9999, 12k, 3.4M; - for None."""
+    """Returns the number in up to five characters: 9999, 12k, 3.4M; - for None."""
     if number is None:
         return "-"
     if number < 10_000:

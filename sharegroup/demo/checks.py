@@ -1,4 +1,4 @@
-"""Checks the demo's promises on its outcome. Pure: turns an outcome into ten checks, each passed or failed."""
+"""Checks the demo's promises on its outcome. Pure: an outcome becomes ten checks, each passed or failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 
 class Check(NamedTuple):
-    """One promise, the observed result (``finding``), and whether the promise was kept."""
+    """One promise, what was observed (``finding``), and whether the promise was kept."""
 
     promise: str
     finding: str
@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The state at the end of the story. Orders ``0 … orders - 1`` went into the topic, each at the offset that is its
+    """The state at the end of the story. Orders ``0 … orders - 1`` went into the topic, each at the offset of its
     number. ``bills``: the queries' output. ``asked``: the requests for the orders that the payment service was too busy
     for. ``group``: the group's state, from its coordinator."""
 
@@ -48,27 +48,25 @@ class Outcome:
 
     @property
     def dead(self) -> set[int]:
-        """Orders that have a dead letter."""
         return {dead_letter.order for dead_letter in self.dead_letters}
 
     def of_query(self, query: str) -> list[Bill]:
-        """The output of one query."""
         return [bill for bill in self.bills if bill.query == query]
 
 
 def key_of(query: str, batch_id: int) -> str:
-    """The key with which a batch calls the payment service."""
+    """Returns the key with which a batch calls the payment service."""
     return f"{query}-{batch_id}"
 
 
 def most_tasks(bills: Iterable[Bill]) -> int:
-    """The number of tasks that wrote the batch with the most tasks."""
+    """Returns how many tasks wrote the batch with the most tasks."""
     tasks = {(bill.query, bill.batch_id, bill.task) for bill in bills}
     return max(Counter((query, batch_id) for query, batch_id, _ in tasks).values(), default=0)
 
 
 def check(outcome: Outcome) -> list[Check]:
-    """Runs all checks, in the order of the story. Returns their results."""
+    """Run all checks, in the order of the story."""
     shares = {query: len(outcome.of_query(query)) for query in outcome.queries}
     tasks, partitions = most_tasks(outcome.bills), len({bill.partition for bill in outcome.bills})
     killed, lag, archived = outcome.killed, outcome.group.lag, outcome.group.archived
@@ -175,7 +173,7 @@ def _delivery_counts(outcome: Outcome) -> Check:
 
 
 def _unless(wrong: Iterable[int], promise: str, finding: str) -> Check:
-    """The check, which passes if no orders are wrong; else its finding names the first few."""
+    """Returns the check, which passes if no orders are wrong; else its finding names the first few."""
     orders = sorted(wrong)
     if not orders:
         return Check(promise, finding, passed=True)

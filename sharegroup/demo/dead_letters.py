@@ -44,7 +44,7 @@ class DeadLetters:
         return f"<DeadLetters {len(self._read)}>"
 
     def look(self, within_s: float = 0.0) -> list[DeadLetter]:
-        """The dead letters that the consumer has fetched so far, oldest first; waits ``within_s`` for the next one."""
+        """Returns the dead letters read so far, the oldest first. With ``within_s``, waits so long for another one."""
         messages: list[Any] = self._consumer.consume(1 if within_s else _AT_ONCE, within_s)
         for message in messages:
             parsed = None if message.error() else parse_headers(headers_of(message))
@@ -54,11 +54,7 @@ class DeadLetters:
         return self._read
 
     def all(self) -> tuple[DeadLetter, ...]:
-        """All dead letters that are in the topic now.
-
-        Raises:
-            DemoFailed: they could not all be read.
-        """
+        """Returns all dead letters that are in the topic now. Raises DemoFailed if some can't be read."""
         end = sum(self._consumer.get_watermark_offsets(part, _ANSWER_WITHIN_S)[1] for part in self._partitions)
         while (read := len(self._read)) < end:
             if len(self.look(_ANSWER_WITHIN_S)) == read:
@@ -66,5 +62,4 @@ class DeadLetters:
         return tuple(self._read)
 
     def close(self) -> None:
-        """Close the consumer and its connection."""
         self._consumer.close()

@@ -1,8 +1,8 @@
-"""Runs the query's program, and ends when the process that started it has ended, also by SIGKILL, which runs no
+"""Runs the query's program, and ends when the process that started it has ended, even by SIGKILL, which runs no
 clean-up.
 
-Rule: the query's program has no code of the demo. This process reads standard input, a pipe from the demo: the pipe's
-end means that the demo has ended. Spark's JVM and workers watch this process in the same way.
+Rule: the query's program has no code of the demo. This process reads standard input, a pipe from the demo; its end
+means that the demo has ended. Spark's JVM and workers watch this process in the same way.
 
     python -m sharegroup.demo.parent_watch MODULE ARGUMENTS...
 """

@@ -1,7 +1,7 @@
-"""A fake payment service that is too busy at times, as services are that a query calls over a network.
+"""A fake payment service that is sometimes too busy, like a service that a query calls over a network.
 
-It keeps its requests in files, so that the demo can read them. Rule: it gives one answer to one idempotency key. A
-batch that is replayed after a crash sends the same key again, and gets the same answer.
+It keeps its requests in files, which the demo reads. Rule: it gives one answer to one idempotency key. A batch that is
+replayed after a crash sends the same key again, and gets the same answer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Asked(NamedTuple):
 
 
 def times_busy(order: int) -> int:
-    """How often the service answers "try again" for this order."""
+    """Returns how often the service answers "try again" for this order."""
     return BUSY.get(order % 1_000, 0)
 
 
 class Payments:
-    """The service. ``folder``: where it stores the requests for the orders that it is too busy for."""
+    """The service. ``folder``: where it keeps the requests for the orders that it is too busy for."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -38,7 +38,7 @@ class Payments:
         return f"<Payments {self._folder}>"
 
     def pay(self, order: int, key: str) -> bool:
-        """Pay an order. Returns whether it is paid; if not, try again later, with another key."""
+        """Pay an order. Returns whether it is paid; if not, try again later with another key."""
         if not times_busy(order):
             return True
         before = self._asked(order)
@@ -51,7 +51,7 @@ class Payments:
         return is_paid
 
     def asked(self) -> dict[int, tuple[Asked, ...]]:
-        """The requests for each order that the service was too busy for, each key once, in order."""
+        """Returns the requests for each order that the service was too busy for, each key once, in order."""
         return {int(path.name): self._asked(int(path.name)) for path in self._folder.iterdir()}
 
     def _asked(self, order: int) -> tuple[Asked, ...]:

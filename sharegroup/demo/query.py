@@ -1,7 +1,7 @@
-"""A query of the story: its process, and its batches, bills and state as its files show them.
+"""A query of the story: its process, and its batches, bills and state, as its files show them.
 
-Rule: the demo knows a query by its files only, and asks the query nothing. Spark writes the offset of a batch to
-``checkpoint/offsets`` before the batch runs (the offset is the plan), and ``checkpoint/commits`` after it.
+Rule: the demo knows a query only by its files. Spark writes a batch's offset, which is the plan, to
+``checkpoint/offsets`` before the batch runs, and ``checkpoint/commits`` after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharegroup.demo.processes import kill_session, signal_session
 from sharegroup.demo.workspace import Workspace
 
 TASKS = 4
-"""Tasks of each batch (minPartitions of query_program); two run at a time."""
+"""Each batch has this many tasks (minPartitions of query_program); two run at a time."""
 _END_WITHIN_S = 10.0
 _FAILS = re.compile(r"^(?:Exception in thread .*|(?!BrokenPipe)[\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 # A worker whose task ended early logs a BrokenPipeError, without harm.
@@ -39,8 +39,8 @@ class Bill(NamedTuple):
 
 
 class KilledBatch(NamedTuple):
-    """A batch as it was when its query was killed. ``planned``: its (partition, offset) pairs, from Spark's log.
-    ``written``: the output of the tasks that were done. ``committed``: the kill came too late."""
+    """A batch at the moment when its query was killed. ``planned``: its (partition, offset) pairs, from Spark's log.
+    ``written``: the output of finished tasks. ``committed``: the kill came too late."""
 
     query: str
     batch_id: int
@@ -50,7 +50,7 @@ class KilledBatch(NamedTuple):
 
 
 class Query:
-    """A query, which can be killed and started again. ``should_run``: the story has started it, and not killed it."""
+    """A query that can be killed and started again. ``should_run``: the story has started it, and not killed it."""
 
     def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
         self.name = name
@@ -69,8 +69,8 @@ class Query:
     # --- its process
 
     def start(self) -> None:
-        """Start the program, or start it again, in a session of its own: Spark puts its workers into process groups of
-        their own, but they stay in the session. Its log is appended to."""
+        """Start the program in a session of its own, which Spark's workers do not leave. The log file is appended
+        to."""
         program = ("sharegroup.demo.parent_watch", "sharegroup.demo.query_program")
         arguments = (self.name, self._bootstrap_servers, str(self._folder), str(self._workspace.payments))
         with self._log.open("ab") as log:
@@ -86,7 +86,7 @@ class Query:
         self.should_run = True
 
     def kill(self) -> int:
-        """Sends SIGKILL to the program, its JVM and all their Python processes. Returns their number."""
+        """Kill the program, its JVM and all their Python processes. Returns how many processes there were."""
         self.should_run = False
         if self._process is None:
             return 0
@@ -98,16 +98,15 @@ class Query:
         return killed
 
     def error(self) -> str:
-        """Empty as long as the query runs as it should; else the first line of its log that names an error, which is
-        the cause of those after it."""
+        """Returns the first line of the log that names an error, if the query has ended by itself; else empty."""
         if not self.should_run or self._process is None or self._process.poll() is None:
             return ""
         found = _FAILS.search(self._log.read_text(errors="replace"))
         return found.group() if found else "its log has no error"
 
     def stopped_in_a_batch(self) -> KilledBatch | None:
-        """The running batch, if some of its orders are written and some are not; None if there is no such batch. The
-        query is then stopped: on a busy machine the batch could be done before the query is killed."""
+        """Returns the running batch if some of its orders are written and some are not, and pauses the query: on a busy
+        machine the batch could be done before the query is killed."""
         batch = self._running_batch()
         if self._process is None or batch is None or not 0 < len(self._parts(batch)) < TASKS:
             return None
@@ -124,24 +123,22 @@ class Query:
     # --- its files
 
     def committed(self) -> list[int]:
-        """The batches that are done, but for batches without a plan, with which an idle query begins."""
+        """Returns the finished batches, without the empty ones with which an idle query begins."""
         return [batch_id for batch_id in self._numbered("commits") if self._plan(batch_id)]
 
     def is_committed(self, batch_id: int) -> bool:
-        """Whether this batch is done."""
         return batch_id in self._numbered("commits")
 
     def bills(self, batch_id: int) -> list[Bill]:
-        """The output of a batch that is done."""
         return list(self._bills(batch_id, self._output(batch_id)))
 
     def all_bills(self) -> Iterator[Bill]:
-        """The output of all batches. Call it when no process writes any more."""
+        """Call it when no process writes any more. Yields the output of all batches."""
         for folder in self._folder.glob("bills/batch=*"):
             yield from self._bills(int(folder.name.partition("=")[2]), folder)
 
     def view(self) -> tuple[str, str, str]:
-        """The query's state in a word, its batches that are done, and the batch that it processes."""
+        """Returns the query's state in a word, its finished batches, and the batch that it processes."""
         batch, done = self._running_batch(), len(self.committed())
         state = self._state(batch)
         running = f"batch {batch}: {0 if batch is None else len(self._parts(batch))} of {TASKS} tasks written"
@@ -160,12 +157,12 @@ class Query:
         return "idle" if batch is None else "running"
 
     def _running_batch(self) -> int | None:
-        """The batch that Spark has logged and that is not done; None if there is none."""
+        """Returns the batch that is in Spark's log and not finished; None if there is none."""
         newest = max(self._numbered("offsets"), default=None)
         return None if newest is None or self.is_committed(newest) or not self._plan(newest) else newest
 
     def _plan(self, batch_id: int) -> dict[str, dict[str, str]]:
-        """The plan in Spark's log, ``{TOPIC: {"id": …, PARTITION: "first-last:delivery_count,…"}}``."""
+        """Returns the plan in Spark's log, ``{TOPIC: {"id": …, PARTITION: "first-last:delivery_count,…"}}``."""
         if batch_id not in self._plans:
             with contextlib.suppress(OSError, ValueError):  # Spark may be writing the file
                 logged = (self._folder / "checkpoint" / "offsets" / str(batch_id)).read_text(encoding="utf-8")
@@ -182,7 +179,7 @@ class Query:
         return self._folder / "bills" / f"batch={batch_id}"
 
     def _parts(self, batch_id: int) -> list[Path]:
-        """The folders in which Spark's committer keeps the tasks' output until the whole batch is written."""
+        """Returns the folders in which Spark keeps the tasks' output until the whole batch is written."""
         return list(self._output(batch_id).glob("_temporary/0/task_*"))
 
     def _bills(self, batch_id: int, folder: Path) -> Iterator[Bill]:

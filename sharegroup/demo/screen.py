@@ -1,6 +1,6 @@
 """The reader's screen: the story's lines, a live view below them, and the closing table with the checks.
 
-Rule: the screen decides nothing. Without a terminal it prints a plain line every few seconds instead of the live view.
+Rule: the screen decides nothing. Without a terminal, it prints a plain line every few seconds instead of the live view.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STYLES = {
 
 
 class Row(NamedTuple):
-    """A row of the view: a query, the dead letters, or the released orders. ``detail``: in the live view alone."""
+    """A row of the view: a query, the dead letters, or the released orders. ``detail``: only in the live view."""
 
     name: str
     state: str
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class View(NamedTuple):
-    """The story's state now. ``step``: the event that the story waits for. ``lag`` None: not known yet."""
+    """The story's current state. ``step``: the event that the story waits for. ``lag`` None: not known yet."""
 
     step: str
     orders: int
@@ -77,7 +77,6 @@ class Screen:
         self._cleanup.close()
 
     def title(self, title: str, lines: str) -> None:
-        """Print the title and the lines below it."""
         self._console.print(Text(title, style="bold"))
         self._console.print(Text(lines, style="dim"), end="\n\n")
 
@@ -94,7 +93,6 @@ class Screen:
         self._console.print(row)
 
     def show(self, view: View) -> None:
-        """Show the story's state in the live view."""
         if self._console.is_terminal:
             self._spinner.update(text=Text(view.step, style="dim", no_wrap=True, overflow="ellipsis"))
             self._live.update(Group(Text(), _grid(view), self._spinner))
@@ -106,7 +104,6 @@ class Screen:
             self._console.print(f"         {line}", soft_wrap=True, markup=False)
 
     def close(self, outcome: Outcome, checks: Sequence[Check]) -> None:
-        """Print the closing table and the checks."""
         self._console.print("", _table(outcome), "", sep="\n")
         for check in checks:
             mark = ("✓ ", "bold green") if check.passed else ("✗ ", "bold red")

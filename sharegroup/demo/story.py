@@ -41,11 +41,8 @@ T = TypeVar("T")
 
 
 def tell(workspace: Workspace, screen: Screen) -> Outcome:
-    """Run the whole story. When it returns or raises, all its processes have ended; an interrupt is raised after that.
-
-    Raises:
-        DemoFailed: a step did not end; the message names the step.
-    """
+    """Run the whole story. All its processes have ended when this returns or raises; an interrupt is raised after that.
+    Raises DemoFailed, naming the step, if a step did not end."""
     cleanup = ExitStack()
     try:
         return _Story(workspace, screen, cleanup).tell()
@@ -55,7 +52,7 @@ def tell(workspace: Workspace, screen: Screen) -> Outcome:
 
 
 class _Story:
-    """The story's broker, orders, queries and services; ``cleanup`` ends them."""
+    """The story's broker, orders, queries and services. ``cleanup`` ends them."""
 
     def __init__(self, workspace: Workspace, screen: Screen, cleanup: ExitStack) -> None:
         self._screen = screen
@@ -78,7 +75,6 @@ class _Story:
         return f"<Story {self._address} {self._orders!r}>"
 
     def tell(self) -> Outcome:
-        """Run the story from the first order to the last."""
         self._begin()
         killed = self._kill_and_restart(self._queries[0])
         self._orders.place(MORE_ORDERS)
@@ -135,11 +131,8 @@ class _Story:
         return killed
 
     def _wait(self, what: str, condition: Callable[[], T | None], every_s: float = _ASK_EVERY_S) -> T:
-        """Wait for the condition. Returns its first answer that is neither None nor False.
-
-        Raises:
-            DemoFailed: STEP_LIMIT_S have passed, or a query ended.
-        """
+        """Wait for the condition. Returns its first answer that is neither None nor False. Raises DemoFailed after
+        STEP_LIMIT_S, or if a query ended."""
         deadline_s = time.monotonic() + STEP_LIMIT_S
         show_at_s = 0.0
         while (answer := condition()) is None or answer is False:
@@ -185,7 +178,7 @@ class _Story:
         return ""
 
     def _first_return(self) -> str:
-        """Of an order that was paid after a release, in a batch that is done."""
+        """Tells of an order that was paid after a release, in a finished batch."""
         paid = {o: asked for o, asked in self._payments.asked().items() if len(asked) > 1 and asked[-1].is_paid}
         keys = {asked[-1].key for asked in paid.values()}
         done = ((query, number) for query in self._queries for number in query.committed())

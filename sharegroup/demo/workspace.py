@@ -1,4 +1,4 @@
-"""The demo's folder: the demo and its processes write all their files into it, and the demo removes it.
+"""The demo's folder: the demo and its processes write all their files into it, and the demo deletes it.
 
 Rule: the demo reads and writes none of the user's files. The coordinator's endpoint, Spark's settings, its
 temporary files and its sockets are all in this folder; the logs are in a second one, which a failed demo keeps.
@@ -65,11 +65,10 @@ class Workspace:
         return f"<Workspace {self.folder}>"
 
     def query_folder(self, name: str) -> Path:
-        """The folder of a query's output and checkpoint."""
         return self._make(f"query={name}")
 
     def remove(self, *, keep_logs: bool) -> None:
-        """Remove the folders; with ``keep_logs`` all but the logs, the coordinator's included."""
+        """Delete the folders; with ``keep_logs`` keep all logs, the coordinator's included."""
         for folder in (self.folder,) if keep_logs else (self.folder, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -78,7 +78,7 @@ def doctor(
 
 
 def as_object(group_id: str, finding: Finding) -> dict[str, str]:
-    """The finding as a JSON object; an empty ``group_id`` for one of the cluster."""
+    """Returns the finding as a JSON object. ``group_id`` is empty if it concerns the cluster."""
     return {
         "group_id": group_id,
         "rule": finding.rule,
@@ -90,7 +90,7 @@ def as_object(group_id: str, finding: Finding) -> dict[str, str]:
 
 
 def report(group_id: str, findings: Iterable[Finding]) -> RenderableType:
-    """The findings of one group, or of the cluster (an empty id), for a screen of any width."""
+    """Returns the findings of one group, or of the cluster (an empty id), for a screen of any width."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -109,7 +109,7 @@ def report(group_id: str, findings: Iterable[Finding]) -> RenderableType:
 
 
 class _Pasted:
-    """A command in lines of the screen's width, which a shell takes as they are copied."""
+    """A command that is broken at the screen's width so that a shell takes the copied lines."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -121,8 +121,8 @@ class _Pasted:
 
 
 def shell_lines(command: str, width: int) -> list[str]:
-    """Returns the command in lines of up to ``width`` characters, with a backslash where it goes on; a longer word has
-    a line of its own."""
+    """Returns the command in lines of up to ``width`` characters, which end in a backslash where the command continues.
+    A longer word has a line of its own."""
     lines: list[str] = []
     line = ""
     for word in map(shlex.quote, shlex.split(command)):

@@ -1,4 +1,4 @@
-"""Watches whether dead letters are written: a backlog that is being written passes, and is no finding."""
+"""Watches whether dead letters are being written. If they are, waiting ones are no finding."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from coordinator.protocol.messages import GroupDescription
 
 WATCHED_S = 5.0
-"""If none is written for this many seconds, the doctor reports the waiting dead letters as not written."""
+"""If no dead letter is written for this many seconds, the doctor reports the waiting ones as not written."""
 _PAUSE_S = 0.5
 
 
 def watch_dead_letters(
     look: Callable[[], GroupDescription], pause: Callable[[float], None] = time.sleep
 ) -> tuple[GroupDescription, bool]:
-    """Returns the newest description of the group, and whether records wait for their dead letters of which none was
-    written for WATCHED_S. Returns at once where none wait, and with the first one that is written."""
+    """Returns the newest description of the group, and whether dead letters wait of which none was written for
+    WATCHED_S. Returns early if none wait, or once one is written."""
     description = first = look()
     for _ in range(round(WATCHED_S / _PAUSE_S)):
         if not any(partition.archiving for partition in description.partitions):
@@ -29,7 +29,7 @@ def watch_dead_letters(
 
 
 def _written(before: GroupDescription, after: GroupDescription) -> bool:
-    """Whether a dead letter was written between the two: each one archives its record."""
+    """Whether a dead letter was written between the two readings, which archives its record."""
     counts = {(p.topic_id, p.partition): (p.archiving, p.archived_total) for p in before.partitions}
     return any(
         p.archiving < counts.get((p.topic_id, p.partition), (0, 0))[0]

@@ -1,6 +1,6 @@
 """Asks coordinators and brokers for the facts of the doctor's rules.
 
-Rule: nothing is started or changed. Facts that can't be had are missing, and their rules find nothing.
+Rule: nothing is started or changed. If a fact can't be read, it is left out, and its rules find nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from sharegroup.doctor.findings import ClusterFacts, GroupFacts
 from sharegroup.group_line import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
-"""The doctor scans up to this many runs in flight: of a million, the first are those that hold back start offsets."""
+"""The doctor scans up to this many runs in flight. Of a million it scans the first ones, which hold back start
+offsets."""
 TIMEOUT_S = 15.0
 ENDPOINT = "share.coordinator.endpoint"
 
 
 class Examination:
-    """Gets the facts of one cluster and its groups, with the admin client of the groups and one of the brokers."""
+    """Gets the facts of one cluster and its groups, with the groups' admin client and one for the brokers."""
 
     def __init__(
         self,
@@ -57,11 +58,7 @@ class Examination:
         self._metadata = cluster_metadata(self._servers, kafka_config(config))
 
     def group(self, group_id: str) -> GroupFacts:
-        """The facts of one group.
-
-        Raises:
-            GroupIdNotFound: there is no such group.
-        """
+        """Returns the facts of one group. Raises GroupIdNotFound if there is no such group."""
         description, stand_still = watch_dead_letters(lambda: described(self._admin, group_id))
         now_ms = self._admin.in_flight(group_id, limit=1).now_ms
         return GroupFacts(
@@ -79,13 +76,13 @@ class Examination:
         )
 
     def _given_up(self, description: GroupDescription) -> tuple[RunInFlight, ...]:
-        """The archived runs, if records were given up and the group has no dead letter topic."""
+        """Returns the archived runs, if records were given up and the group has no dead letter topic."""
         if not given_up_without_dead_letter(description):
             return ()
         return tuple(self._admin.in_flight(description.group_id, only_state=("ARCHIVED",), limit=self._most_runs).runs)
 
     def cluster(self) -> ClusterFacts:
-        """The facts that are no group's own."""
+        """Returns the facts that belong to no single group."""
         topic = self._metadata.topics.get(STATE_TOPIC)
         in_sync = {} if topic is None else {index: len(found.isrs) for index, found in topic.partitions.items()}
         return ClusterFacts(
@@ -98,7 +95,8 @@ class Examination:
         )
 
     def _open_keys(self) -> tuple[str, ...]:
-        """The keys of a standalone coordinator that allow every topic; a coordinator on demand has one token alone."""
+        """Returns the keys with which a standalone coordinator allows every topic. A coordinator on demand has only one
+        token."""
         if not self._config.get(ENDPOINT):
             return ()
         try:
@@ -107,7 +105,8 @@ class Examination:
             return ()
 
     def _stores(self) -> Iterable[tuple[str, frozenset[str]]]:
-        """Yields the groups of the configured store, of the state topic, and of the cluster's file on this host."""
+        """Yields the group ids in the configured store, in the state topic, and in the cluster's state file on this
+        host."""
         own = CoordinatorConfig.parse(configs({k: v for k, v in self._config.items() if k.startswith("share.")})[1])
         cluster_id = str(self._metadata.cluster_id or self._servers)
         for text in dict.fromkeys((own.share_state_store, "kafka", "sqlite")):

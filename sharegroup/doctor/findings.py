@@ -14,7 +14,7 @@ from sharegroup.doctor.limits import HELD_LONG_MS
 
 
 class Severity(Enum):
-    """How bad a finding is; the value is the word that people read."""
+    """How severe a finding is. The value is the word that people read."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,9 +23,8 @@ class Severity(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: ``what`` is the cause and ``do`` the way out, both in sentences; ``command`` does it, or
-    shows more of it. ``rule``: the name of the rule that found it; ``about``: what the command is about, for the page's
-    button."""
+    """One problem: ``what`` is the cause and ``do`` the way out, both in sentences; ``command`` does it, or shows more.
+    ``rule``: the rule's name; ``about``: what the command is about, for the page's button."""
 
     rule: str
     severity: Severity
@@ -37,12 +36,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFacts:
-    """A group as the doctor sees it. ``runs``: the runs in flight, or the first of them; ``given_up``: those
-    of the windows that are archived, where records were given up without a dead letter. ``log_starts``: the first
-    offsets that the logs still hold, by topic and partition, where they are known; ``topics``: the topics of the
-    cluster; None: not known. ``bootstrap_server`` and ``connect_options``: for the commands; the second has the
-    words of --command-config and --command-property. ``dead_letters_stand_still``: records wait for their dead letters,
-    of which none was written while the doctor watched."""
+    """A group as the doctor sees it. ``runs``: the first runs in flight, usually all; ``given_up``: the archived runs
+    between start and end offsets, if records were given up without a dead letter. ``log_starts``: the first offsets of
+    the logs, by topic and partition, if known; ``topics``: the cluster's; None: unknown. ``bootstrap_server``,
+    ``connect_options``: for the commands; the second has the words of --command-config and --command-property.
+    ``dead_letters_stand_still``: dead letters wait of which none was written while the doctor watched."""
 
     description: GroupDescription
     runs: tuple[RunInFlight, ...] = ()
@@ -58,7 +56,7 @@ class GroupFacts:
 
     @property
     def dead_letter_topic_is_missing(self) -> bool:
-        """Whether the group's config names a dead letter topic that the cluster does not have, as far as is known."""
+        """Whether the group's config names a dead letter topic that the cluster lacks, as far as is known."""
         name = self.config.errors_deadletterqueue_topic_name
         return bool(name) and self.topics is not None and name not in self.topics
 
@@ -72,15 +70,15 @@ class GroupFacts:
         return GroupConfig.parse(self.description.configs)
 
     def command(self, command: str, *arguments: str) -> str:
-        """A command of ours on this group, as a shell takes it."""
+        """Returns a command of ours on this group, quoted for a shell."""
         words = ("sharegroup", *command.split(), "--bootstrap-server", self.bootstrap_server, *self.connect_options)
         return shlex.join((*words, "--group", self.group_id, *arguments))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
-    """The facts that hold for all groups. ``stores``: the ids of the groups in each state store that could be read.
-    ``in_sync``: the numbers of replicas in sync of the state topic's partitions. ``open_keys``: as of
+    """The facts that hold for all groups. ``stores``: the ids of the groups in each readable state store. ``in_sync``:
+    how many replicas of each partition of the state topic are in sync. ``open_keys``: see
     :class:`~coordinator.protocol.wire.TokenHolder`."""
 
     stores: Mapping[str, frozenset[str]] = field(default_factory=dict)

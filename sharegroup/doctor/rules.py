@@ -1,4 +1,4 @@
-"""The rules of the doctor: each takes the facts and yields findings. Pure: no I/O, no clock.
+"""The rules of the doctor: each takes facts and yields findings. Pure: no I/O, no clock.
 
 Rule: a finding names its cause with topic, partition, offset and member, and says what to do.
 """
@@ -29,8 +29,7 @@ _STAGES = {
 
 
 def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
-    """A partition whose start offset can't move, though later records are done: the first run in flight is the
-    cause."""
+    """Partitions whose start offset can't move, though later records are done. The first run in flight is the cause."""
     for partition in facts.description.partitions:
         run = _first_run(facts, partition)
         if run is None or partition.end_offset <= run.last + 1 or not _is_behind(facts, partition, run):
@@ -64,7 +63,7 @@ def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
-    """Members whose oldest records are held for long, without a signal of progress."""
+    """Members that have held records for long, without a signal of progress."""
     oldest: dict[str, tuple[int, RunInFlight]] = {}
     records: dict[str, int] = defaultdict(int)
     for run in facts.runs:
@@ -89,7 +88,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries that have completed nothing since records were quarantined: perhaps not the records are at fault."""
+    """Queries that have completed nothing since records were quarantined: the cause may not be the records."""
     waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in QUARANTINED)
     config, until = facts.config, ""
     if config.errors_deadletterqueue_topic_name:
@@ -110,7 +109,7 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
-    """Records that were given up, and whose dead letters are not written."""
+    """Given up records whose dead letters are not written."""
     places = [p for p in facts.description.partitions if p.archiving]
     is_missing = facts.dead_letter_topic_is_missing
     if not places or not (is_missing or facts.dead_letters_stand_still):
@@ -131,7 +130,7 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
-    """Records that were given up while the group had no dead letter topic, which it still does not have."""
+    """Records that were given up while the group had no dead letter topic, if it still has none."""
     places = [p for p in facts.description.partitions if p.without_dead_letter]
     counts = Counter(facts.description.records.without_dead_letter)
     of_places = sum((Counter(p.without_dead_letter) for p in places), Counter[str]())
@@ -180,8 +179,8 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInFlight]:
-    """The runs that were given up without a dead letter, as far as the partition's window still has them; none where
-    some of its given up records have one."""
+    """Returns the runs that were given up without a dead letter, as far as the partition still has them. None if some
+    of its given up records have a dead letter."""
     if sum(partition.without_dead_letter.values()) < sum(partition.archived.values()) - partition.archived.get(
         "none", 0
     ):
@@ -191,7 +190,7 @@ def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInF
 
 
 def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
-    """A dead letter topic of Kafka's or of ours, which an earlier version stored: no dead letter is written to it."""
+    """A dead letter topic of Kafka's or of ours, stored by an earlier version: no dead letter is written to it."""
     topic = facts.config.errors_deadletterqueue_topic_name
     if not topic or not is_reserved(topic):
         return
@@ -208,8 +207,8 @@ def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
-    """A group without members, though records wait. Where no coordinator runs none was seen, and that is a warning: a
-    scheduled query may just have ended, or a coordinator of another host may have the members."""
+    """A group without members, though records wait. If no coordinator runs, members are unknown, and this is a warning:
+    a scheduled query may just have ended, or another host's coordinator may have the members."""
     waiting = [p for p in facts.description.partitions if p.lag]
     of_places = f"{sum(p.lag or 0 for p in waiting)} record(s) of {_names(waiting)} wait"
     do = (
@@ -230,8 +229,8 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
-    """Topics that a member with a session subscribes to, and that the cluster does not have: a misspelt one is silent
-    in a ShareConsumer, as in Kafka's. And topics that the group has read, and that went while it rested."""
+    """Topics that a member with a session subscribes to, and that the cluster lacks: a ShareConsumer, like Kafka's,
+    does not report a misspelt topic. Also topics that the group has read, and that were deleted while it was idle."""
     members: dict[str, list[str]] = defaultdict(list)
     for member in facts.description.members if facts.topics is not None else ():
         for topic in member.topics if member.active else ():
@@ -262,7 +261,7 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
-    """Partitions whose log no longer holds records that the group has not processed."""
+    """Partitions whose log no longer has records that the group has not processed."""
     for p in facts.description.partitions:
         log_start = facts.log_starts.get((p.topic, p.partition), 0)
         if log_start > p.start_offset:
@@ -279,9 +278,9 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose session ended while their batch waits for them: they are stopped, or their restart takes longer
-    than the session timeout. No finding once no record carries the batch, and none where no coordinator runs: sessions
-    are unknown then. How long a query is away says nothing about its restarts: it may be gone for good."""
+    """Queries whose session ended while their batch waits: they are stopped, or restart more slowly than the session
+    timeout. No finding once no record waits in the batch, or if no coordinator runs: sessions are unknown then. The
+    length of the absence is no evidence, since the query may be gone for good."""
     if facts.description.state == "UNKNOWN":
         return
     active = {member.member_id for member in facts.description.members if member.active}
@@ -306,7 +305,7 @@ def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def group_is_in_two_stores(facts: ClusterFacts) -> Iterator[Finding]:
-    """Groups of one name in more than one state store: their members share nothing."""
+    """Groups of one name in several state stores: their members share nothing."""
     places: dict[str, list[str]] = defaultdict(list)
     for store, group_ids in sorted(facts.stores.items()):
         for group_id in group_ids:
@@ -342,7 +341,7 @@ def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
-    """A coordinator with several tokens that reads or writes any topic for every holder of a member's token."""
+    """A coordinator with several tokens that reads or writes any topic for every member's token."""
     what = {
         SOURCE_KEY: "copy the records of every topic that its principal can read",
         DEAD_LETTER_KEY: "write dead letters to every topic that its principal can write to",
@@ -376,17 +375,18 @@ CLUSTER_RULES = (group_is_in_two_stores, state_topic_is_below_min_insync, topics
 
 
 def examine(group: GroupFacts) -> list[Finding]:
-    """All findings of a group, the worst first."""
+    """Returns all findings of a group, the worst first."""
     return _sorted(finding for rule in GROUP_RULES for finding in rule(group))
 
 
 def examine_cluster(cluster: ClusterFacts) -> list[Finding]:
-    """All findings that are no group's own, the worst first."""
+    """Returns all findings that belong to no single group, the worst first."""
     return _sorted(finding for rule in CLUSTER_RULES for finding in rule(cluster))
 
 
 def _sorted(found: Iterable[Finding]) -> list[Finding]:
-    """The findings, the worst first. Those with the same way out, as of the partitions of one topic, are one."""
+    """Returns the findings, the worst first. Findings with the same way out, as for partitions of one topic, become
+    one."""
     alike: dict[tuple[str, Severity, str, str], list[Finding]] = defaultdict(list)
     for each in found:
         alike[each.rule, each.severity, each.do, each.command].append(each)
@@ -406,7 +406,7 @@ def _first_run(facts: GroupFacts, partition: PartitionDescription) -> RunInFligh
 
 
 def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFlight) -> bool:
-    """Whether later records of the partition are done: fewer are in flight than lie between it and the end."""
+    """Whether later records of the partition are done: fewer are in flight than lie between the run and the end."""
     later = sum(
         each.last - each.first + 1
         for each in facts.runs
@@ -416,7 +416,7 @@ def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFli
 
 
 def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
-    """Returns why the first run is still in flight, and what to do; None if it is being worked on."""
+    """Returns why the first run is still in flight, and what to do; None if a member works on it."""
     if run.state == "ARCHIVING":
         if not (facts.dead_letter_topic_is_missing or facts.dead_letters_stand_still):
             return None
@@ -438,13 +438,13 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
 
 
 def _queue_of(facts: GroupFacts) -> str:
-    """The dead letter topic that is proposed to a group without one."""
+    """Returns the dead letter topic that is proposed to a group."""
     return f"{facts.group_id}-dead-letters"
 
 
 def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[str, str | int]]:
-    """Returns the advice about records that keep failing, its command, and what that is about. Only records that failed
-    alone and that no member holds are given up by hand: the neighbours of a slice may be good."""
+    """Returns the advice about records that keep failing, its command, and what the command is about. Only records that
+    failed alone, and that no member holds, are given up by hand: the neighbours in a slice may be good."""
     look = "Look at the record, and at the log of the query that failed on it. "
     if run.stage != "failed alone" or run.state in HELD:
         return (
@@ -473,7 +473,6 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[s
 
 
 def _first_of(runs: Iterable[RunInFlight]) -> list[RunInFlight]:
-    """Returns the worst runs: those that failed most."""
     return sorted(runs, key=lambda run: -run.failures)[:MOST_NAMED]
 
 

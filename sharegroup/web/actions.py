@@ -1,9 +1,9 @@
-"""Carries out the actions of the page. Each is requested with a form, run dry, shown in numbers, and done when a person
-confirms these numbers.
+"""Carries out the actions of the page. A form requests an action, a dry run shows its numbers, and a person confirms
+these.
 
-Rule: what is confirmed is what was shown, of the group that was shown, and after no other action. A reset is confirmed
-with the offsets that were shown, since the ends of logs move; an action whose numbers have changed meanwhile in
-another way is shown anew instead.
+Rule: only what was shown is carried out, on the group that was shown, and after no other action. A reset uses the
+offsets that were shown, since the ends of logs move. If an action's numbers have changed in another way, they are shown
+again instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sharegroup.web.words import told
 _log = logging.getLogger(__name__)
 
 MOST_SHOWN = 200
-"""A page lists up to this many changes; the numbers above the list count all."""
+"""A page lists up to this many changes. The numbers above the list count all of them."""
 MOST_AT_ONCE = 10_000
 """One action on the page releases or archives up to this many neighbouring records."""
 Answer = Altered | OffsetChanges
@@ -37,9 +37,9 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """An action: a function that reads its form, and the call that does it. ``is_steady``: its numbers do
-    not change by themselves while the group works, so a change is shown before anything is done. ``fixed``: the
-    confirmed values, from the form and the answer that was shown."""
+    """An action. ``read``: reads the form; ``call``: does it. ``is_steady``: the numbers do not change by themselves
+    while the group works, so a change is shown before anything is done. ``fixed``: returns the values to carry out,
+    from the form's values and the answer that was shown."""
 
     read: Callable[[Visit], Values]
     call: Callable[..., Answer]
@@ -57,7 +57,7 @@ class Change:
 
 
 def ask(visit: Visit) -> Response:
-    """Dry-run the action of the form, and lead to the page with its effect."""
+    """Dry-run the action of the form, and redirect to the page with its effect."""
     kind = _kind(visit)
     fields = ACTS[kind].given(visit)
     values = {"group": visit.text("group"), "reason": fields["reason"].strip(), **KINDS[kind].read(visit)}
@@ -86,7 +86,7 @@ def show_dry_run(visit: Visit) -> Response:
 
 
 def confirm(visit: Visit) -> Response:
-    """Carry out an action that was shown, and lead to the page that says so."""
+    """Carry out an action that was shown, and redirect to the page that says so."""
     assert visit.session is not None
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind not in KINDS:
@@ -126,7 +126,7 @@ def show_done(visit: Visit) -> Response:
 
 
 def show_form(visit: Visit) -> Response:
-    """The form of an action: as it was filled in when it was refused, or with the fields of the address."""
+    """The form of an action: as it was filled in if it was refused, else with the fields of the address."""
     assert visit.session is not None
     kept = visit.session.kept.get(visit.text("kept"))
     if kept is not None and "error" in kept:
@@ -137,7 +137,7 @@ def show_form(visit: Visit) -> Response:
 
 
 def refused(visit: Visit, error: ShareGroupError) -> Response | None:
-    """Leads to the form of an action that was refused, as it was filled in; None: the action may not be asked for."""
+    """Redirect to the form of a refused action, as it was filled in; None if the visitor may not request the action."""
     is_admin = visit.session is not None and visit.session.visitor.is_admin
     kind = (visit.form.get("kind") or [""])[0]
     if not is_admin or kind not in KINDS or isinstance(error, NotAllowed):
@@ -176,8 +176,8 @@ def _led_to_dry_run(
 
 
 def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str = "") -> Answer:
-    """Returns the answer to the action. The coordinator's audit log has the reason, and the person who asked on the
-    page where the token does not name one."""
+    """Returns the answer to the action. The coordinator's audit log gets the reason, and the person on the page if the
+    token does not name one."""
     assert visit.session is not None
     visitor, reason = visit.session.visitor, str(values["reason"])
     if not visitor.owns_admin:
@@ -188,7 +188,7 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str =
 
 def _alike(now: Answer, shown: Answer) -> bool:
     """Whether both change the same, and ``now`` has no note that was not shown. The order of partitions does not
-    matter. Notes about deleted topics are ignored for the offsets of the others."""
+    matter. For offsets, missing notes about deleted topics do not matter either."""
     if isinstance(now, OffsetChanges) and isinstance(shown, OffsetChanges):
         is_told = frozenset(now.notes) <= frozenset(shown.notes)
         return is_told and (frozenset(now.partitions), now.state) == (frozenset(shown.partitions), shown.state)
@@ -204,7 +204,7 @@ def numbers(answer: Answer) -> list[str]:
 
 
 def changes(answer: Answer) -> list[Change]:
-    """All changes of an action, one by one."""
+    """Returns all changes of an action, one by one."""
     if isinstance(answer, Altered):
         return [Change(what=each.what, before=each.before, after=each.after) for each in answer.effects]
     return [
@@ -280,7 +280,7 @@ def _nothing(visit: Visit) -> Values:
 
 
 def _to_offsets(values: Values, shown: Answer) -> Values:
-    """The reset to the offsets that were shown."""
+    """Returns the values for a reset to the offsets that were shown."""
     assert isinstance(shown, OffsetChanges)
     offsets: dict[str, dict[int, int]] = {}
     for each in shown.partitions:
@@ -298,7 +298,7 @@ KINDS: Mapping[str, Kind] = {
     "configs": Kind(read=_configs, call=Admin.alter_configs),
     "delete": Kind(read=_nothing, call=Admin.delete_group),
 }
-"""The actions by the names that their forms give."""
+"""The actions, by the names that their forms send."""
 _WRONG: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("UnknownTopic", "UnknownSharePartition"), dict.fromkeys(KINDS, "topic")),
     **dict.fromkeys(("UnknownPartition", "NotInFlight", "RecordsHeld"), dict.fromkeys(KINDS, "first")),
@@ -308,8 +308,8 @@ _WRONG: Mapping[str, Mapping[str, str]] = {
     "DeadLetterTopicMissing": {"configs": "value", "dead_letters": "name"},
     "InvalidReset": {"reset": "at"},
 }
-"""The field at fault, by the names of errors and of actions."""
+"""The field to correct, by the names of the error and of the action."""
 LOOKS: dict[str, Handler] = {"/form": show_form, "/dry-run": show_dry_run, "/done": show_done}
 ACTIONS: dict[str, Handler] = {"/act": ask, "/act/confirm": confirm}
-"""The handlers by their addresses; all need the right admin."""
+"""The handlers by their addresses. All need the right admin."""
 INSTEAD: dict[str, Instead] = {"/act": refused}

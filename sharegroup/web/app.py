@@ -1,4 +1,4 @@
-"""The page as a Starlette application: its addresses, signing in and out, static files, and the event stream that
+"""The page as a Starlette application: its addresses, sign-in and sign-out, static files, and the event stream that
 notifies open pages.
 
 Rule: each address names the right that it needs.
@@ -30,19 +30,19 @@ from sharegroup.web.words import told
 
 READ, ADMIN, ANYBODY = "read", "admin", ""
 KEEP_ALIVE_S = 15.0
-"""An event stream sends a sign of life after this many seconds."""
+"""An event stream sends a sign of life after this many seconds without an event."""
 MOST_TOKEN, MOST_KEPT = 4_096, 8_192
-"""Up to this many characters of a token are checked, and of a form kept over a sign-in."""
+"""A token of up to MOST_TOKEN characters is checked. A form of up to MOST_KEPT characters is kept during a sign-in."""
 MOST_ATTEMPTS = 8
-"""Up to this many tokens are checked at once: coordinators are asked for each."""
+"""Up to this many tokens are checked at once, since coordinators are asked for each."""
 _LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
 _LOOKS_OF_ACTIONS = actions.LOOKS
-"""The pages of actions; they need the right admin."""
+"""The pages of actions, which need the right admin."""
 _ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
 
 def create_app(site: Site) -> Starlette:
-    """The application of this page."""
+    """Returns the application of this page."""
 
     def route(path: str, handler: Handler, right: str, method: str = "GET") -> Route:
         return Route(path, answers(site, handler, right=right), methods=[method])
@@ -70,7 +70,7 @@ def show_login(visit: Visit) -> Response:
 
 
 def sign_in(visit: Visit) -> Response:
-    """Begin a session if the token is one."""
+    """Begin a session if somebody has the token."""
     token = visit.form.get("token", [""])[0].strip()
     kept = visit.form.get("kept", [""])[0]
     kept = urlencode(parse_qsl(kept)) if len(kept) <= MOST_KEPT else ""
@@ -95,8 +95,9 @@ def sign_in(visit: Visit) -> Response:
 
 
 def _signs_in(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that signs in. MOST_ATTEMPTS tokens are checked at once, and others wait for their turn; many wrong
-    ones from an address are answered late. A right one never is: behind a tunnel all have one address."""
+    """Returns the endpoint for sign-in. MOST_ATTEMPTS tokens are checked at once, and others wait. After many wrong
+    tokens from an address, further wrong ones are answered late. A right token never is, since all visitors through a
+    tunnel have one address."""
     tried = answers(site, sign_in, right=ANYBODY, limiter=anyio.CapacityLimiter(MOST_ATTEMPTS))
 
     async def endpoint(request: Request) -> Response:
@@ -127,8 +128,8 @@ def _nothing_here(visit: Visit) -> Response:
 
 
 class EventStream(StreamingResponse):
-    """Sends an event ``look`` after each round over all groups, until the session ends. It is counted while it is
-    open."""
+    """Sends an event ``look`` after each round over all groups, until the session ends. It counts as open until
+    then."""
 
     media_type = "text/event-stream"
 
@@ -137,7 +138,6 @@ class EventStream(StreamingResponse):
         super().__init__(self._looks(), headers={"x-accel-buffering": "no"})  # a proxy passes each event on at once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until the stream ends."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -163,8 +163,6 @@ class EventStream(StreamingResponse):
 
 
 def _events(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of the event stream."""
-
     async def endpoint(request: Request) -> Response:
         name = request.cookies.get(site.cookie(request), "")
         session = site.sessions.find(name)

@@ -109,11 +109,7 @@ def web(
 
 
 def check_installed() -> None:
-    """Check that the packages of the page are there.
-
-    Raises:
-        WebNotInstalled: one is missing.
-    """
+    """Raises WebNotInstalled if a package of the page is missing."""
     from sharegroup.web.errors import WebNotInstalled
 
     for name in ("jinja2", "starlette", "uvicorn"):
@@ -122,7 +118,7 @@ def check_installed() -> None:
 
 
 def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
-    """Returns the page's own tokens, None where coordinators know them; and what a person must know about them."""
+    """Returns the page's own tokens, None if the coordinators know the tokens; and what to tell the user about them."""
     from coordinator.config.secret_files import read_secret
     from coordinator.protocol.errors import InvalidToken
     from coordinator.protocol.rights import Tokens
@@ -149,8 +145,8 @@ def site_of(
     repeated: tuple[str, ...] = (),
     public: PublicUrl | None = None,
 ) -> Iterator[Site]:
-    """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
-    share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
+    """The parts of the page on this cluster, for a ``with`` block. ``tokens`` None: the coordinators of
+    share.coordinator.endpoint check tokens. ``repeated``: the words with which other commands name the cluster."""
     from coordinator.admin.admin import Admin
     from coordinator.kafka.broker_probe import brokers_answer
     from sharegroup.web.examinations import Examinations
@@ -190,7 +186,7 @@ def site_of(
 
 
 def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
-    """The doctor's findings of a group, with facts of now."""
+    """Returns a function that has the doctor examine a group."""
     from coordinator.admin.admin import Admin
     from sharegroup.doctor.facts import Examination
     from sharegroup.doctor.limits import HELD_LONG_MS
@@ -205,5 +201,4 @@ def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...
 
 
 MOST_EXAMINED = 1_000
-"""The doctor scans up to this many runs of a group for the page, one page of them: of more, the first, which hold back
-start offsets."""
+"""The doctor scans up to this many runs of a group for the page: the first ones, which hold back start offsets."""

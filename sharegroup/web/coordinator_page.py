@@ -1,6 +1,6 @@
 """The page beside a standalone coordinator, in its process (share.coordinator.web.port).
 
-Rule: the page speaks to the coordinator as any client, by its address and with tokens.
+Rule: the page calls the coordinator as any client does, at its address and with tokens.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def page_of(standalone: Standalone, address: str) -> Iterator[None]:
-    """The page of the coordinator that serves at ``address``, for the length of a ``with`` block.
-
-    Raises:
-        ShareGroupError: the page can't be shown; the coordinator does not start without it.
-    """
+    """The page of the coordinator at ``address``, for a ``with`` block. Raises ShareGroupError if the page can't be
+    shown; the coordinator does not start without it."""
     check_installed()
     from sharegroup.web.app import create_app
     from sharegroup.web.public_url import PublicUrl
@@ -53,7 +50,7 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
 
 
 def _connects(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the words with which the doctor's commands reach this coordinator and its brokers: its own file is not a
-    client's. Secrets are replaced."""
+    """Returns the words with which the doctor's commands reach this coordinator and its brokers, since a client can't
+    use the coordinator's own file. Secrets are redacted."""
     kafka = {key: text for key, text in kafka_config(config).items() if key != "bootstrap.servers"}
     return connect_options(None, {**{key: config[key] for key in _OF_CLIENTS if config.get(key)}, **kafka})

@@ -1,7 +1,7 @@
-"""The pages of a group's dead letters: the newest with their reasons, one of them, and their redrive.
+"""The pages of a group's dead letters: the newest with their reasons, single ones, and their redrive.
 
-Rule: only dead letters of the group that is named, and of topics that the person's token may read, are shown and
-redriven, and a redrive is confirmed after its dry run.
+Rule: shown and redriven are only dead letters of the named group, from topics that the person's token may read. A
+redrive is confirmed after its dry run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sharegroup.web.site import Handler, Instead, Visit, status_of
 from sharegroup.web.words import told
 
 _audit = logging.getLogger("sharegroup.audit")
-"""Beside a standalone coordinator the coordinator's audit log, else lines of the page's own log."""
+"""The coordinator's audit log if the page runs beside a standalone coordinator, else lines of the page's own log."""
 
 ON_A_PAGE = 50
 MOST_REASONS, MOST_FIRST = 20, 10
-"""A page lists up to this many reasons, and a dry run the contents of the first of those that are chosen."""
+"""A page lists up to MOST_REASONS reasons. A dry run shows the content of the first MOST_FIRST chosen dead letters."""
 DLQ_TOPIC = "errors.deadletterqueue.topic.name"
 _SKIPPED = {
     "doubles": "are further dead letters of a record that is sent",
@@ -46,12 +46,12 @@ _ALL = "all"
 
 
 def show_list(visit: Visit) -> Response:
-    """The group's dead letters among the newest of its topic, or those with one reason, or of one record."""
+    """The group's dead letters among the newest of its topic: all, those with one reason, or those of one record."""
     return _list(visit)
 
 
 def refused(visit: Visit, error: ShareGroupError) -> Response | None:
-    """The list of dead letters with what was chosen in it, and why their redrive was refused."""
+    """The list of dead letters with the choice that was made, and why their redrive was refused."""
     is_ours = visit.session is not None and visit.session.visitor.is_admin and isinstance(error, BadRequest)
     return _list(visit, error) if is_ours and visit.request.method == "POST" else None
 
@@ -89,7 +89,7 @@ def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
 
 
 def show_one(visit: Visit) -> Response:
-    """One dead letter: its facts about the record, and the record's key, value and headers."""
+    """One dead letter: where it came from and why, and the record's key, value and headers."""
     group_id, (index, offset) = visit.text("group"), _place(visit.text("at"))
     form = visit.text("form")
     if form not in ("", *FORMS):
@@ -112,7 +112,7 @@ def show_one(visit: Visit) -> Response:
 
 
 def ask_redrive(visit: Visit) -> Response:
-    """Begin the dry run of a redrive: of the chosen dead letters, or of all with one reason."""
+    """Start the dry run of a redrive: of the chosen dead letters, or of all with one reason."""
     group_id = visit.text("group")
     topic = _topic_of(visit, group_id)
     if not topic:
@@ -130,7 +130,7 @@ def ask_redrive(visit: Visit) -> Response:
 
 
 def confirm_redrive(visit: Visit) -> Response:
-    """Begin a redrive whose dry run was shown."""
+    """Start a redrive whose dry run was shown."""
     assert visit.session is not None
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind != "redrive":
@@ -139,7 +139,7 @@ def confirm_redrive(visit: Visit) -> Response:
 
 
 def show_job(visit: Visit) -> Response:
-    """How far a redrive is, and what it did."""
+    """The progress of a redrive, and its result."""
     assert visit.session is not None
     job = visit.site.jobs.find(visit.text("job"), visit.session)
     if job is None:
@@ -204,7 +204,7 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
 
 
 def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "") -> str:
-    """Returns a line of the audit log, as a coordinator's of its actions: a redrive is sent by the page itself."""
+    """Returns a line for the audit log like a coordinator's, since the page itself sends the redriven records."""
     assert visit.session is not None
     visitor = visit.session.visitor
     asked = {
@@ -219,21 +219,17 @@ def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "")
 
 
 def digest(reason: str) -> str:
-    """The name of a reason in addresses and forms, since a reason may be long."""
+    """Returns the name of a reason in addresses and forms, since a reason may be long."""
     return hashlib.sha256(reason.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def _is_of(visit: Visit, group_id: str, dead_letter: DeadLetter) -> bool:
-    """Whether the dead letter is the group's, of a topic that the person's token may read."""
+    """Whether the dead letter is the group's, from a topic that the person's token may read."""
     return dead_letter.group_id == group_id and visit.caller.topics.allows_source(dead_letter.origin_topic)
 
 
 def _place(text: str) -> tuple[int, int]:
-    """The partition and the offset of a text such as 0@12.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+    """Parse a text as 0@12. Raises BadRequest if it has another form."""
     partition, at, offset = text.partition("@")
     numbers = (partition, offset)
     if not at or not all(each.isascii() and each.isdecimal() and len(each) < 20 for each in numbers):
@@ -242,15 +238,11 @@ def _place(text: str) -> tuple[int, int]:
 
 
 def _topic_of(visit: Visit, group_id: str) -> str:
-    """The topic of the group's dead letters; empty: it has none.
-
-    Raises:
-        GroupIdNotFound: there is no such group.
-    """
+    """Returns the group's dead letter topic; empty if it has none. Raises GroupIdNotFound if there is no such group."""
     return described(visit.admin, group_id).configs.get(DLQ_TOPIC, "")
 
 
 LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}
 ACTIONS: dict[str, Handler] = {"/redrive": ask_redrive, "/redrive/confirm": confirm_redrive}
-"""The handlers by their addresses; those of ACTIONS need the right admin."""
+"""The handlers by their addresses. Those in ACTIONS need the right admin."""
 INSTEAD: dict[str, Instead] = {"/redrive": refused}

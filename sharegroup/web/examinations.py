@@ -1,6 +1,7 @@
 """Has the doctor examine groups in a thread, and keeps the findings for a few seconds.
 
-Rule: a page waits for the doctor briefly; a group with many runs is examined while the page is shown without it.
+Rule: a page waits only briefly for the doctor. If a group has many runs, its page appears before the doctor has
+finished.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from sharegroup.web.words import told
 KEPT_S = 5.0
 """Findings are shown for at least this many seconds before the group is examined again."""
 REST = 9.0
-"""Findings are kept for this many times their examination's time, and at least KEPT_S. So the doctor takes up to a
-tenth of the time, even for a group with many runs that somebody watches all day."""
+"""Findings are kept for this many times the length of their examination, and at least KEPT_S. So the doctor works up to
+a tenth of the time, even if somebody watches a group with many runs all day."""
 STALE_S = 10.0
-"""This many seconds after that time nobody has looked at the group, and the findings are shown no more."""
+"""Findings that nobody has asked for until this many seconds after that time are dropped: they are not shown again."""
 PATIENCE_S = 0.1
-"""A page waits this many seconds for the first findings."""
+"""A page waits this many seconds for a group's first findings."""
 MOST_KEPT = 200
 """The findings of up to this many groups are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be: ``found`` are
-    those of before; ``at_s``: when the group was examined."""
+    """The findings of a group. ``is_known`` False: the doctor has not finished. ``error``: why the last examination
+    failed; ``found`` is then the result before. ``at_s``: when the group was examined."""
 
     found: tuple[Finding, ...] = ()
     is_known: bool = False
@@ -40,7 +41,6 @@ class Findings:
 
     @property
     def age_s(self) -> float:
-        """Seconds since they were found."""
         return time.monotonic() - self.at_s
 
 
@@ -55,7 +55,7 @@ class Examinations:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-doctor")
 
     def of(self, group_id: str) -> Findings:
-        """The newest findings of the group. Those of an hour ago are none: the group is examined again first."""
+        """The newest findings of the group, or none while a group that nobody has looked at is examined again."""
         with self._lock:
             now_s = time.monotonic()
             until_s, known = self._known.get(group_id, (0.0, Findings()))
@@ -74,12 +74,11 @@ class Examinations:
         return known
 
     def forget(self, group_id: str) -> None:
-        """Drop what was found of a group that an action has just changed."""
+        """Drop the findings of a group that an action has changed."""
         with self._lock:
             self._known.pop(group_id, None)
 
     def close(self) -> None:
-        """Let no further group be examined."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _find(self, group_id: str) -> None:

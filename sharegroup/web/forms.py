@@ -1,6 +1,6 @@
-"""The forms of the page: their fields, with the words that a person reads beside them.
+"""The forms of the page: their fields, and the texts beside the fields.
 
-Rule: an error names a field as its form does, and the form stands below the error as it was filled in.
+Rule: an error names a field by the text beside it, and the form stands below the error as it was filled in.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sharegroup.web.site import LABELS, Instead, Visit, status_of
 from sharegroup.web.words import told
 
 REASON_MOST = 500
-"""A reason has up to this many characters: it stands in the audit log."""
+"""A reason has up to this many characters, since the audit log quotes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field. ``label``: empty for one that is not shown; ``options``: the values with their words, of a choice;
-    ``listed``: the name of a list of proposals; ``hint``: an example."""
+    """A field. ``label``: empty for a hidden field; ``options``: the values of a choice with their texts; ``listed``:
+    the name of a list of proposals; ``hint``: an example."""
 
     name: str
     label: str = ""
@@ -37,7 +37,8 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A form. ``path``: where it is sent; ``button``: the word on its button; ``says``: what to know before."""
+    """A form. ``path``: where it is sent; ``button``: the text on its button; ``says``: what a person must know
+    first."""
 
     title: str
     path: str
@@ -47,7 +48,7 @@ class Form:
     says: str = ""
 
     def given(self, visit: Visit) -> dict[str, str]:
-        """The fields as they were filled in."""
+        """Returns the fields as they were filled in."""
         return {field.name: visit.text(field.name) for field in self.fields}
 
 
@@ -132,14 +133,15 @@ LOOKS: Mapping[str, Form] = {
         method="get",
     ),
 }
-"""The forms that lead to a page, by its address."""
+"""The forms that open a page, by the page's address."""
 
 
 def form_page(
     visit: Visit, form: Form, given: Mapping[str, str], *, kind: str = "", group_id: str = "", status: int = 200,
     error: str = "", wrong: str = "",
 ) -> Response:  # fmt: skip
-    """A form on a page of its own, as it was filled in. ``error``: why it was refused; ``wrong``: by which field."""
+    """A form on a page of its own, as it was filled in. ``error``: why it was refused; ``wrong``: the field to
+    correct."""
     return visit.page(
         "form.html",
         status,
@@ -153,7 +155,7 @@ def form_page(
 
 
 def again(visit: Visit, error: ShareGroupError) -> Response | None:
-    """A form that leads to a page, with the error above it; None if it is not the form that is at fault."""
+    """A form that opens a page, with the error above it; None if no field of this form is wrong."""
     form = LOOKS[visit.request.url.path]
     wrong = str(error.fields.get("field", ""))
     if isinstance(error, (NotSignedIn, NotAllowed)) or wrong not in {field.name for field in form.fields}:

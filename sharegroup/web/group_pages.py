@@ -1,7 +1,7 @@
-"""The pages of one group: the group with the doctor's findings and a strip of each partition, and one partition down to
-its single offsets.
+"""The pages of a group, with the doctor's findings and a strip of each partition, and of one partition down to single
+offsets.
 
-Rule: a page makes a bounded number of calls, however many partitions, members and runs the group has.
+Rule: a page makes a limited number of calls, however many partitions, members and runs the group has.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from sharegroup.web.ways import ways_of
 from sharegroup.web.words import told
 
 ON_A_PAGE = 10
-"""A page of a group has up to this many partitions."""
+"""A group's page has up to this many partitions."""
 RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 60, 60
-"""On a group's page, up to RUNS_OF_A_STRIP runs of a partition are drawn one by one, more of them as shares in
-PIECES_OF_A_STRIP pieces: ten strips fit into a page of 100 kB."""
+"""On a group's page a strip draws up to RUNS_OF_A_STRIP runs one by one, and more of them as shares in
+PIECES_OF_A_STRIP pieces. So ten strips fit into a page of 100 kB."""
 SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
 """If a partition has more runs, the rest is sampled at SAMPLES_OF_A_STRIP offsets, RUNS_OF_A_SAMPLE runs each."""
 MOST_HELD = 250
-"""A group's page says who holds how much of up to this many held runs. Each listed run takes the coordinator some 8 µs,
-in which acknowledgements of other groups wait."""
+"""A group's page lists up to this many held runs by holder. Each run takes the coordinator some 8 µs, while
+acknowledgements of other groups wait."""
 MOST_MEMBERS, MOST_FINDINGS = 25, 5
-"""A group's page lists up to this many members, and the worst findings of its doctor."""
+"""A group's page lists up to MOST_MEMBERS members, and the MOST_FINDINGS worst findings of the doctor."""
 MOST_TOPICS = 100
 """The form of a reset proposes up to this many topics."""
 MOST_RUNS = 60
-"""The page of a partition lists up to this many runs."""
+"""A partition's page lists up to this many runs."""
 MOST_OFFSETS = 200
-"""A window of up to this many offsets is shown as single offsets."""
+"""A window of up to this many offsets is shown offset by offset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A partition with the strip of its window; None: the window is empty. ``counts``: the fate of its records, as
+    """A partition with the strip of its window; None if the window is empty. ``counts``: what became of its records, as
     words and numbers that are not 0."""
 
     partition: PartitionDescription
@@ -62,8 +62,8 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A member, its newest plan (a query's), and what it holds: records, and since when. ``colour``: in strips; empty
-    if it holds none of the scanned runs."""
+    """A member, its newest plan (if it is a query), and what it holds: how many records, and since when. ``colour``: in
+    strips; empty if it holds none of the scanned runs."""
 
     member: MemberDescription
     plan: PlanInFlight | None
@@ -74,7 +74,7 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A number of the last hour: as a line, what it is now and was at most, and how many minutes the line is long."""
+    """A number over the last hour: as a line, its value now, its maximum, and the length of the line in minutes."""
 
     name: str
     line: Sparkline
@@ -98,7 +98,8 @@ def show_group(visit: Visit) -> Response:
 
 
 def show_last_known(visit: Visit, error: ShareGroupError) -> Response | None:
-    """The page of a group as the page's own scan saw it last, in an outage; None: there is none, or it was not seen."""
+    """In an outage, the page of a group as the page's last scan saw it; None if there is no outage, or if the group was
+    not scanned."""
     if status_of(error) != 503:
         return None
     visit.caller.check_group(visit.text("group"))
@@ -118,7 +119,7 @@ def _group_page(
     as_of_s: float = 0.0,
     error: ShareGroupError | None = None,
 ) -> Response:
-    """``is_live``: coordinators are asked for the windows of the partitions."""
+    """``is_live``: ask coordinators for the windows of the partitions."""
     admin, group_id = visit.admin, description.group_id
     partitions = description.partitions
     ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
@@ -177,7 +178,6 @@ def _drawn(
     looked: Sequence[strip.Looked],
     colours: Mapping[str, str],
 ) -> list[Drawn]:
-    """The partitions with their strips."""
     strips = {
         (window.partition.topic_id, window.partition.partition): strip.draw(
             each, window.first, window.last, RUNS_OF_A_STRIP, PIECES_OF_A_STRIP, colours
@@ -194,8 +194,8 @@ def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
 
 
 def _charts(visit: Visit, group_id: str, now: Mapping[str, int | None]) -> list[Chart]:
-    """Returns those numbers of the group's last hour that are known. ``now``: those that the page just read: a chart
-    ends with what stands above it."""
+    """Returns the known numbers of the group's last hour. ``now``: what the page just read, so that a chart ends with
+    the number above it."""
     history, now_s = visit.site.watch.history(group_id), time.time()
     series = {name: history.series(name) for name in WORDS}
     for name, number in now.items():
@@ -220,7 +220,7 @@ def _holdings(
     held: Iterable[RunInFlight],
     colours: Mapping[str, str],
 ) -> list[Holding]:
-    """The members, those that hold most first."""
+    """Returns the members, the one that holds most first."""
     of_member = {plan.member_id: plan for plan in plans}
     records: dict[str, int] = defaultdict(int)
     since: dict[str, int] = {}
@@ -247,7 +247,7 @@ def _holdings(
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One offset; ``colour`` as of a piece of a strip, ``state``: in words."""
+    """One offset. ``colour``: as of a strip's piece; ``state``: in words."""
 
     offset: int
     colour: str
@@ -255,11 +255,8 @@ class Cell:
 
 
 def partition_of(visit: Visit) -> PartitionDescription:
-    """The share partition that the address names.
-
-    Raises:
-        GroupIdNotFound, UnknownSharePartition: it does not exist.
-    """
+    """Returns the share partition in the address. Raises GroupIdNotFound or UnknownSharePartition if it does not
+    exist."""
     group_id, topic, index = visit.text("group"), visit.text("topic"), visit.number("partition")
     if not group_id:
         raise GroupIdNotFound(group_id=group_id)
@@ -270,7 +267,7 @@ def partition_of(visit: Visit) -> PartitionDescription:
 
 
 def show_partition(visit: Visit) -> Response:
-    """The page of a partition: the offsets from ``first`` to ``last``, the whole window if they are not named."""
+    """The page of a partition: the offsets ``first`` to ``last``, by default the whole window."""
     partition = partition_of(visit)
     group_id = visit.text("group")
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
@@ -301,7 +298,7 @@ def show_partition(visit: Visit) -> Response:
 
 
 def _windows(first: int, last: int, start: int, end: int) -> dict[str, tuple[int, int] | None]:
-    """Returns the windows beside this one, by the link that leads there; None: there is none."""
+    """Returns the windows beside this one, by the text of the link; None if there is no such window."""
     size = last - first + 1
     wider = size * 10
     at = max(start, first - (wider - size) // 2)
@@ -314,7 +311,6 @@ def _windows(first: int, last: int, start: int, end: int) -> dict[str, tuple[int
 
 
 def _cells(drawn: strip.Strip, looked: strip.Looked, first: int, last: int) -> list[Cell]:
-    """The single offsets of a small window."""
     cells = []
     pieces = iter(drawn.pieces)
     piece = next(pieces)

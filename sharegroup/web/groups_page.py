@@ -1,5 +1,5 @@
-"""The page of all groups: first those that need a person, the worst need first; a search, a filter and an order; a
-bounded number of groups on a page."""
+"""The page of all groups, with a search, a filter and an order: by default, the groups in the worst state come first. A
+page has a limited number of groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sharegroup.web.site import Visit
 from sharegroup.web.watch import WatchedGroup
 
 MANY = "Not all groups can be looked at now."
-"""The page says so instead of the error, which may name groups that the person's token may not use."""
+"""The page says this instead of the error, which may name groups that the person's token may not use."""
 ON_A_PAGE = 25
-"""A page has up to this many groups: with their sparklines, less than 100 kB."""
+"""A page has up to this many groups, which with their sparklines take less than 100 kB."""
 WORDS = {"lag": "Lag", "in_flight": "Held", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
 ALL, NONE = "all", "none"
 SHOWS = (ALL, *(need.word for need in Need), NONE)
-"""The filters: all groups, those of one need, and those that need nobody."""
+"""The filters: all groups, those with one need, and those without any."""
 _NEED = "need"
 ORDERS: Mapping[str, tuple[str, Callable[[WatchedGroup], Any]]] = {
     _NEED: ("what needs a person", lambda each: each.need or len(Need) + 1),
@@ -33,19 +33,19 @@ ORDERS: Mapping[str, tuple[str, Callable[[WatchedGroup], Any]]] = {
     "given-up": ("given up", lambda each: -each.given_up),
     "name": ("name", lambda each: each.line.group_id.casefold()),
 }
-"""The orders by the name in the address, with their words. Groups that are equal come by need, lag and name."""
+"""The orders by their names in the address, with their texts. Ties are broken by need, lag and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A group with its sparklines by the names of the numbers."""
+    """A group with its sparklines, by the names of their numbers."""
 
     seen: WatchedGroup
     sparklines: dict[str, Sparkline]
 
 
 def show(visit: Visit) -> Response:
-    """All groups, or those whose ids hold the words of the search, with one need, in one order."""
+    """All groups, or those whose ids have the words of the search, with one need, in one order."""
     snapshot = visit.site.watch.snapshot
     search, show, order = visit.text("search").strip(), visit.text("show", ALL), visit.text("order", _NEED)
     if show not in SHOWS or order not in ORDERS:
@@ -85,11 +85,11 @@ def show(visit: Visit) -> Response:
 
 
 def _shown_as(group: WatchedGroup) -> str:
-    """The filter that shows the group."""
+    """Returns the filter that shows the group."""
     return NONE if group.need is None else group.need.word
 
 
 def sparklines(visit: Visit, group_id: str) -> dict[str, Sparkline]:
-    """The sparklines of a group's last hour, by name."""
+    """Returns the sparklines of a group's last hour, by name."""
     history, now_s = visit.site.watch.history(group_id), time.time()
     return {name: sparkline(WORDS[name], history.series(name), now_s) for name in NAMES if name in WORDS}

@@ -1,4 +1,4 @@
-"""Checks every request before a page sees it: who asks, how large and how long it is. Adds the headers to every answer.
+"""Checks every request before a page sees it: its sender, its size and its duration. Adds headers to every answer.
 
 Rule: a request that is refused here reaches no coordinator.
 """
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 MOST_BODY = 65_536
 """A form has up to this many bytes."""
 BODY_S, REQUEST_S, STREAM_S = 10.0, 60.0, 600.0
-"""A form must arrive within BODY_S seconds, and a request be answered within REQUEST_S; an event stream ends after
+"""A form must arrive within BODY_S seconds, and a request must be answered within REQUEST_S. An event stream ends after
 STREAM_S."""
 NO_PUBLIC_URL = PublicUrl()
 EVENTS = "/events"
@@ -42,14 +42,13 @@ _HEADERS = {
 
 
 class Guard:
-    """Middleware around the pages. ``is_tls``: the page is served with TLS; without, it answers only requests that name
-    this host, so that no other name resolves to it (DNS rebinding), or ``public``, its address in browsers."""
+    """Middleware around the pages. ``is_tls``: the page uses TLS. Without TLS it answers only requests that name this
+    host, or ``public``, its address in browsers: so no other name can resolve to it (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, *, is_tls: bool, public: PublicUrl = NO_PUBLIC_URL) -> None:
         self._app, self._is_tls, self._public = app, is_tls, public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -75,7 +74,7 @@ class Guard:
             await PlainTextResponse("The answer took too long.", 504)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Returns the status and the reason with which the request is refused; None if it is not."""
+        """Returns the status and the reason of a refusal; None if the request is not refused."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "GET and POST only."
         host = host_of(header(scope, "host"))
@@ -95,13 +94,13 @@ class Guard:
 
 
 def header(scope: Scope, name: str) -> str:
-    """Returns the header of a request; empty if the request lacks it, or has it more than once."""
+    """Returns the header of a request; empty if it is missing, or there more than once."""
     found = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
     return found[0] if len(found) == 1 else ""
 
 
 def host_of(address: str) -> str:
-    """The host of a header Host or Origin, without its port."""
+    """Returns the host in a Host or Origin header, without its port."""
     try:
         return urlsplit(f"//{address}").hostname or ""
     except ValueError:
@@ -109,11 +108,8 @@ def host_of(address: str) -> str:
 
 
 def check_origin(scope: Scope, public: str = "") -> None:
-    """Check that a form was sent by this page. ``public``: the page's origin in browsers, where it is configured.
-
-    Raises:
-        Forged: another site sent it, or a program that does not name the page.
-    """
+    """Check that a form of this page was sent. ``public``: the page's origin in browsers, if it is configured. Raises
+    Forged if another site sent it, or a program that does not name the page."""
     origin = urlsplit(header(scope, "origin"))
     if public and header(scope, "origin").lower() != public:
         raise Forged(reason=f"its Origin is not {public}")
@@ -126,11 +122,7 @@ def check_origin(scope: Scope, public: str = "") -> None:
 
 
 async def body_of(receive: Receive) -> bytes:
-    """The body of a request.
-
-    Raises:
-        BadRequest: it is too large, or takes too long to arrive.
-    """
+    """Returns the body of a request. Raises BadRequest if it is too large, or takes too long to arrive."""
     parts: list[bytes] = []
     size = 0
     with anyio.move_on_after(BODY_S) as limit:

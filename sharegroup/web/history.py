@@ -1,4 +1,4 @@
-"""An hour of each group's numbers, in memory, and the sparklines of them as SVG.
+"""The numbers of each group in the last hour, in memory, and their sparklines as SVG.
 
 Rule: a group's history has a fixed size, however long the page runs and however often it reads the group.
 """
@@ -14,18 +14,18 @@ LONGEST_S = 3_600.0
 LEAST_S = 300.0
 """A sparkline shows at least this many seconds."""
 POINTS = 240
-"""A group's hour has this many points, one for each 15 s. A later reading in the same 15 s replaces an earlier one."""
+"""A group's hour has this many points, one for each 15 s. A later reading within 15 s replaces the earlier one."""
 NAMES = ("lag", "in_flight", "acquired_rate", "done_rate", "failed")
 """The numbers of a point."""
 DRAWN = 50
-"""A sparkline draws up to this many points and one more: of more, the smallest and the largest of each piece of
-time."""
+"""A sparkline draws up to this many points and the last one. If there are more, it draws the smallest and the largest
+of each interval."""
 WIDTH, HEIGHT = 120, 28
-"""Size of a sparkline in its own units."""
+"""The size of a sparkline in its own units."""
 
 
 class History:
-    """The numbers of one group in the last hour; a number that is not known is NaN."""
+    """The numbers of one group in the last hour. Unknown numbers are NaN."""
 
     def __init__(self) -> None:
         self._times_s = array("d")
@@ -35,7 +35,7 @@ class History:
         return len(self._times_s)
 
     def add(self, now_s: float, numbers: Sequence[float | None]) -> None:
-        """Add a point; ``numbers`` are in the order of NAMES."""
+        """Add a point. ``numbers`` must be in the order of NAMES."""
         times = self._times_s
         step_s = LONGEST_S / POINTS
         if times and math.floor(times[-1] / step_s) == math.floor(now_s / step_s):
@@ -51,21 +51,21 @@ class History:
                 del of_name[0]
 
     def series(self, name: str) -> list[tuple[float, float]]:
-        """The points (seconds, number) of a name, without those that are not known."""
+        """Returns the known points (seconds, number) of a name."""
         pairs = zip(self._times_s, self._numbers[name], strict=True)
         return [(time_s, number) for time_s, number in pairs if not math.isnan(number)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sparkline:
-    """A picture of a series: the polyline's ``points``, empty where nothing is known yet, and its text."""
+    """A picture of a series: ``points`` of the polyline, empty if nothing is known yet, and a text."""
 
     points: str
     label: str
 
 
 def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) -> Sparkline:
-    """The sparkline of a series, from 0 to its largest number high; as wide as it is long, and at least LEAST_S."""
+    """Returns the sparkline of a series, from 0 to its largest number, over at least LEAST_S."""
     if not series:
         return Sparkline(points="", label=f"{what}: nothing is known yet")
     largest = max(number for _, number in series)
@@ -84,7 +84,7 @@ def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) ->
 
 
 def _thinned(series: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """The points of the series that are drawn, with its last."""
+    """Returns the points of the series to draw, including its last."""
     if len(series) <= DRAWN:
         return series
     step = -(-len(series) // (DRAWN // 2))

@@ -1,6 +1,6 @@
 """Runs redrives in a thread, one after another, since a dead letter topic may be long. Pages poll their progress.
 
-Rule: a redrive that began goes on when the page is closed, and what it did is kept.
+Rule: a redrive continues when its page is closed, and its result is kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sharegroup.web.sessions import Session
 from sharegroup.web.words import told
 
 MOST_WAITING, MOST_KEPT = 10, 100
-"""Up to MOST_WAITING jobs wait or run at once; up to MOST_KEPT are kept."""
+"""Up to MOST_WAITING jobs wait or run at once. Up to MOST_KEPT jobs are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a job ended. ``report``: what it did, or would do; ``error``: why it ended early."""
+    """How a job ended. ``report``: what it did or, after a dry run, would do; ``error``: why it ended early."""
 
     report: RedriveReport | None
     error: str = ""
@@ -32,10 +32,10 @@ class End:
 
 @dataclass(kw_only=True)
 class Job:
-    """A redrive, or its dry run. ``owner``: the session that began it; ``values``: the chosen dead letters; ``read``:
-    how many dead letters were read so far; ``end``: None while it waits or runs; ``pending``: the name by which a dry
-    run is confirmed; ``first``: the first of the chosen, with the beginning of their values. The job goes on while a
-    page is drawn, so that a page reads ``end`` once."""
+    """A redrive or its dry run. ``owner``: the session that began it; ``values``: the chosen dead letters; ``read``:
+    how many dead letters it has read; ``end``: None until it has ended; ``pending``: the name to confirm a dry run by;
+    ``first``: the first chosen ones, with the beginnings of their values. The job may end while a page is drawn, so a
+    page must read ``end`` only once."""
 
     owner: Session = field(repr=False)
     values: dict[str, Any]
@@ -55,11 +55,7 @@ class Jobs:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-redrive")
 
     def begin(self, job: Job, run: Callable[[Job], RedriveReport]) -> str:
-        """Begin the job. Returns its name.
-
-        Raises:
-            TooManyOpen: too many jobs wait.
-        """
+        """Start the job. Returns its name. Raises TooManyOpen if too many jobs wait."""
         name = secrets.token_urlsafe(16)
         with self._lock:
             if sum(each.end is None for each in self._jobs.values()) >= MOST_WAITING:
@@ -72,13 +68,13 @@ class Jobs:
         return name
 
     def find(self, name: str, owner: Session) -> Job | None:
-        """The job of this name that this session began; None: there is none."""
+        """Returns the job of this name if this session began it."""
         with self._lock:
             found = self._jobs.get(name)
         return found if found is not None and found.owner is owner else None
 
     def close(self) -> None:
-        """Wait for the redrive that runs, and begin no other."""
+        """Wait for the running redrive, and start no other."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 

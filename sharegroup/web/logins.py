@@ -1,8 +1,8 @@
 """Checks the token with which a person signs in.
 
-Rule: where standalone coordinators run, they check it themselves, and every call of the session carries it, so that
-their audit log names the person. A coordinator on demand belongs to the user who runs the page; the page then checks
-the token against a file of its own.
+Rule: standalone coordinators check tokens themselves, and every call of the session carries the token, so that their
+audit log names the person. A coordinator on demand belongs to the user who runs the page, so the page checks tokens
+against a file of its own.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ class Logins(Protocol):
 
 
 class OwnTokens:
-    """Tokens of the page's own. ``admin`` speaks for all their holders."""
+    """The page's own tokens. ``admin`` makes the calls of all their holders."""
 
     def __init__(self, tokens: Tokens, admin: Admin) -> None:
         self._tokens, self._admin = tokens, admin
 
     def visitor(self, token: str) -> Visitor | None:
-        """The holder of the token, as the file names it."""
+        """Returns the person with this token; None if nobody has it, or it has no right to read."""
         caller = self._tokens.caller(f"Bearer {token}".encode())
         return Visitor(caller=caller, admin=self._admin) if caller is not None and _may_look(caller) else None
 
 
 class CoordinatorTokens:
-    """Tokens of standalone coordinators. ``config`` names them in share.coordinator.endpoint."""
+    """Tokens of standalone coordinators, which ``config`` names in share.coordinator.endpoint."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = dict(config)
 
     def visitor(self, token: str) -> Visitor | None:
-        """The holder of the token, as the coordinator knows it."""
+        """Returns the person with this token; None if nobody has it, or it has no right to read. Raises ShareGroupError
+        if no coordinator can be asked."""
         admin = Admin(self._config, token=token)
         try:
             caller = _caller(admin)
@@ -66,8 +67,8 @@ def _may_look(caller: Caller) -> bool:
 
 
 def _caller(admin: Admin) -> Caller | None:
-    """Returns the holder of the client's token; None if nobody has it. An earlier coordinator does not say; but it
-    checks rights first, so a token that may act gets the error of the missing group id."""
+    """Returns the holder of the client's token; None if nobody has it. Coordinators of an earlier version do not tell.
+    But they check rights first, so a token that may act gets the error of the missing group id."""
     try:
         holder = admin.who_am_i()
         found = Caller(frozenset(map(Right, holder.rights)), holder.name, holder.groups)

@@ -1,7 +1,7 @@
 """Why a person should look at a group.
 
-Rule: what is lost comes first, then what does not go on, then what is slow, then what nobody consumes: a group that
-was left behind waits, a record that was given up is gone.
+Rule: losses come first, then what is stuck, then what is slow, then what nobody consumes. An abandoned group only
+waits; a record that was given up is gone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sharegroup.group_line import GroupLine
 STANDS_S = 600.0
 """A group with lag counts as stalled after this many seconds without an acknowledgement, as in the alert."""
 DEAD_LETTERS_STAND_S = WATCHED_S
-"""If no dead letter is written for this many seconds, the waiting ones are reported as stuck. The doctor's value."""
+"""If no dead letter is written for this many seconds, as for the doctor, the waiting ones are reported as stuck."""
 
 
 class Need(IntEnum):
-    """The kind of a need, the worst first."""
+    """The kinds of needs, the worst first."""
 
     LOSS = 1
     STUCK = 2
@@ -29,16 +29,15 @@ class Need(IntEnum):
 
     @property
     def word(self) -> str:
-        """The word of the page and of its addresses."""
         return self.name.lower()
 
 
 def attention(
     line: GroupLine, quarantined: int, stands_s: float, dead_letters_stand_s: float = 0.0, *, is_part: bool = False
 ) -> tuple[tuple[Need, str], ...]:
-    """Why a person should look at the group, the worst first. ``stands_s`` and ``dead_letters_stand_s``: seconds
-    without an acknowledgement, and without one of the dead letters that wait. ``is_part``: not all runs were scanned
-    for those in quarantine."""
+    """Returns why a person should look at the group, the worst reason first. ``stands_s``, ``dead_letters_stand_s``:
+    seconds without an acknowledgement, and without a written one of the waiting dead letters. ``is_part``: not all runs
+    were scanned for quarantined ones."""
     found = []
     if line.without_dead_letter:
         found.append((Need.LOSS, f"{line.without_dead_letter:,} given up without a dead letter"))

@@ -1,6 +1,6 @@
 """Notices within seconds that the brokers or a coordinator do not answer.
 
-Rule: the page says so at once, and shows what was known before; it does not wait until a call has failed.
+Rule: the page says so at once, and shows the last known state, without waiting until a call has failed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ EVERY_S = 1.0
 
 
 class Waiting:
-    """Since when calls have had no answer. One thread makes the calls."""
+    """Since when calls have had no answer. Only one thread may make the calls."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Makes a call. An error that is an answer counts as one."""
+        """A context for a call. An error that a coordinator sent counts as an answer."""
         if self._since_s is None:
             self._since_s = time.time()
         try:
@@ -50,14 +50,15 @@ class Waiting:
         self._since_s = None
 
     def late_since_s(self) -> float | None:
-        """The time of the first call without an answer, in seconds since 1970; None: calls are answered soon."""
+        """Returns the time of the first call without an answer, in seconds since 1970; None if calls are answered in
+        time."""
         since_s = self._since_s
         return since_s if since_s is not None and time.time() - since_s >= LATE_S else None
 
 
 class Outages:
-    """Notices what does not answer. ``do_brokers_answer`` asks them; ``changed`` is called when an outage begins or
-    ends."""
+    """Notices what does not answer. ``do_brokers_answer`` asks the brokers; ``changed`` is called when an outage begins
+    or ends."""
 
     def __init__(
         self, cluster: str, do_brokers_answer: Callable[[], bool], waiting: Waiting, changed: Callable[[], None]
@@ -72,23 +73,20 @@ class Outages:
         ]
 
     def start(self) -> None:
-        """Begin to ask the brokers."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Stop asking the brokers."""
         self._ended.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5)
 
     def text(self) -> str:
-        """Returns sentences about what does not answer; empty: all answer."""
+        """Returns sentences about what does not answer; empty if all answer."""
         return self._text
 
     def ask_brokers(self) -> None:
-        """Ask the brokers once."""
         began_s = time.time()
         if self._do_brokers_answer():
             self._brokers_since_s = None
@@ -96,7 +94,7 @@ class Outages:
             self._brokers_since_s = began_s
 
     def look(self) -> None:
-        """Compare with what was said before, and tell a change."""
+        """Report an outage that has begun or ended."""
         brokers_s, coordinator_s = self._brokers_since_s, self._waiting.late_since_s()
         said = []
         if brokers_s is not None:

@@ -1,7 +1,7 @@
-"""The page's address in browsers, where a proxy stands before it: the links, the cookie and the checks follow it.
+"""The page's address in browsers, if it is behind a proxy: links, cookie and checks use it.
 
-Rule: the address is the command's alone. No header of a request (X-Forwarded-*, Forwarded) changes it, since anybody
-may send one.
+Rule: only the command sets the address. No header of a request (X-Forwarded-*, Forwarded) changes it, since anybody may
+send one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class PublicUrl:
-    """An address as https://ops.example/groups. ``origin``: up to its path, in lower case, empty: that of each
-    request; ``prefix``: its path, without a slash at its end."""
+    """An address as https://ops.example/groups. ``origin``: the part before the path, in lower case; empty: each
+    request's own. ``prefix``: the path, without a slash at its end."""
 
     origin: str = ""
     prefix: str = ""
 
     @classmethod
     def parse(cls, text: str, named: str = "--public-url") -> PublicUrl:
-        """The address that this text names; an empty one names none. ``named``: the option or key that has it.
-
-        Raises:
-            WebNotAvailable: it is no address of a page, or other hosts would send tokens to it without TLS.
-        """
+        """Parse an address; an empty text means none. ``named``: the option or key that has it. Raises WebNotAvailable
+        if it is no address of a page, or if other hosts would send tokens to it without TLS."""
         if not text:
             return cls()
         try:
@@ -51,16 +48,14 @@ class PublicUrl:
 
     @property
     def is_tls(self) -> bool:
-        """Whether browsers speak TLS."""
         return self.origin.startswith("https:")
 
     @property
     def host(self) -> str:
-        """The host, without a port."""
         return urlsplit(self.origin).hostname or ""
 
     def inside(self, path: str) -> str:
-        """The path without the prefix: a proxy may cut it off, or not."""
+        """Returns the path without the prefix, which a proxy may have removed already."""
         if self.prefix and (path == self.prefix or path.startswith(f"{self.prefix}/")):
             return path[len(self.prefix) :] or "/"
         return path

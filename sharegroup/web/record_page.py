@@ -1,5 +1,4 @@
-"""The page of one record: its state, its counts and its holder; and, on demand, its history, and its key, value and
-headers."""
+"""The page of one record: its state, counts and holder; on request its history, and its key, value and headers."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ def show_record(visit: Visit) -> Response:
 
 
 def show_history(visit: Visit) -> Response:
-    """The history of the record, from the state log, on a page of its own that is not refreshed by itself: each refresh
-    reads the log."""
+    """The history of the record, from the state log. This page does not refresh itself, since each refresh would read
+    the log."""
     partition, offset = partition_of(visit), visit.number("offset")
     found = visit.admin.history(visit.text("group"), partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
     return visit.page(
@@ -60,7 +59,7 @@ def show_history(visit: Visit) -> Response:
 
 
 def show_content(visit: Visit) -> Response:
-    """The record's key, value and headers, in the form of the address.
+    """The record's key, value and headers, in the form that the address names.
 
     Raises:
         BadRequest: there is no such form.
@@ -86,7 +85,7 @@ def show_content(visit: Visit) -> Response:
 
 
 def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:
-    """Returns the run that holds the record, and the coordinator's time; None if the window lacks the record."""
+    """Returns the run with the record, and the coordinator's time; None if the record is outside of the window."""
     cursor = (partition.topic_id, partition.partition, offset)
     page = visit.admin.in_flight(visit.text("group"), only_state=RECORD_STATES, cursor=cursor, limit=1)
     for run in page.runs:

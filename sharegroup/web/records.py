@@ -1,7 +1,7 @@
 """Reads records and dead letters for the page, and shows bytes as text, JSON or hexadecimal digits.
 
-Rule: only topics of the groups are read: those that a group subscribes to, and those of its dead letters. The page
-shows a bounded part of a record.
+Rule: only the groups' own topics are read: those that they subscribe to, and their dead letter topics. The page shows a
+limited part of a record.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
-"""Up to this many bytes of a value are shown; of hexadecimal digits a quarter, as each byte takes four characters."""
+"""Up to this many bytes of a value are shown; as hexadecimal digits a quarter, since a byte takes four characters."""
 MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
 PREVIEW_BYTES = 60
 """A list shows up to this many bytes of a value, or a third of them as hexadecimal digits."""
 LISTED, MOST_LISTED_BYTES = 500, 16_000_000
-"""One list has the newest dead letters of the topic, up to LISTED, and up to MOST_LISTED_BYTES of their reasons and
-names."""
+"""A list has up to LISTED dead letters, the newest of the topic, with up to MOST_LISTED_BYTES of reasons and names."""
 QUEUED_KB = 16_384
-"""librdkafka reads up to this many kilobytes ahead: dead letters may be large."""
+"""librdkafka prefetches up to this many kilobytes, since dead letters may be large."""
 FORMS = ("text", "json", "hex")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Bytes as the page shows them. ``form``: of FORMS, or null; ``size``: all bytes; ``is_cut``: there are more."""
+    """Bytes as the page shows them. ``form``: one of FORMS, or null; ``size``: of all bytes; ``is_cut``: not all are
+    shown."""
 
     text: str
     form: str
@@ -83,7 +83,7 @@ class KafkaReads:
         self._config = dict(config)
 
     def record(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
-        """Returns the record at this offset. Raises as record_at."""
+        """Returns the record at this offset; None if the log has none. Raises as record_at."""
         message: Any = record_at(topic, partition, offset, self._config)
         if message is None:
             return None
@@ -96,8 +96,8 @@ class KafkaReads:
         )
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """Returns the newest LISTED dead letters of all partitions, newest first, without keys and headers of the
-        records, and with the beginnings of their values. Raises as the reader's function of this name."""
+        """Returns the newest LISTED dead letters of all partitions, the newest first, without keys and record headers,
+        and with the beginnings of their values. Raises as the reader's function of this name."""
         config = {"queued.max.messages.kbytes": str(QUEUED_KB), **self._config}
         kept: list[tuple[int, int, int, DeadLetter]] = []
         size = 0
@@ -110,7 +110,6 @@ class KafkaReads:
         return [letter for *_, letter in sorted(kept, reverse=True)]
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """Returns the dead letter at this offset. Raises as dead_letter_at."""
         return dead_letter_at(topic, partition, offset, self._config)
 
     def redrive(
@@ -122,7 +121,9 @@ class KafkaReads:
         origins: Origins,
         watch: Callable[[int], None],
     ) -> RedriveReport:
-        """Redrive the chosen dead letters. Raises as :func:`share_sink.redrive.redrive.redrive`."""
+        """Redrive the chosen dead letters if they are as ``as_shown`` says; if that is empty, only report what would be
+        done. ``origins``: what groups were given; ``watch`` is called with the number read so far. Raises as
+        :func:`share_sink.redrive.redrive.redrive`."""
         return redrive(
             topic,
             chosen,
@@ -135,7 +136,7 @@ class KafkaReads:
 
 
 def _without_record(letter: DeadLetter) -> DeadLetter:
-    """Returns the part of the dead letter that a list shows: a record may have megabytes."""
+    """Returns the part of the dead letter that a list shows, since a record may have megabytes."""
     ours = tuple(
         header for header in letter.headers if header[0] == REDRIVES and len(header[1] or b"") <= MOST_KEY_BYTES
     )
@@ -144,13 +145,13 @@ def _without_record(letter: DeadLetter) -> DeadLetter:
 
 
 def _size(letter: DeadLetter) -> int:
-    """Returns the approximate bytes of a dead letter without its record."""
+    """Returns the approximate size in bytes of a dead letter without its record."""
     return 4 * sum(map(len, (letter.message, letter.disposition, letter.origin_topic, letter.group_id))) + 1_000
 
 
 def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
-    """Returns up to ``most`` bytes in this form, else as text if they are text, JSON with its lines if they are that,
-    else as hexadecimal digits."""
+    """Returns up to ``most`` bytes in this form. By default text is shown as text, JSON with line breaks, and
+    everything else as hexadecimal digits."""
     if data is None:
         return Shown(text="null", form="null", size=0, is_cut=False)
     cut, is_cut = data[:most], len(data) > most
@@ -166,7 +167,7 @@ def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
 
 
 def preview(data: bytes | None) -> str:
-    """The beginning of a value on one line: as text, or as hexadecimal digits."""
+    """Returns the beginning of a value on one line, as text or as hexadecimal digits."""
     if data is None:
         return "null"
     cut, is_cut = data[:PREVIEW_BYTES], len(data) > PREVIEW_BYTES
@@ -178,7 +179,7 @@ def preview(data: bytes | None) -> str:
 
 
 def _hex(data: bytes) -> str:
-    """The bytes as a dump: offset, hexadecimal digits, and what is readable of them."""
+    """Returns a dump of the bytes: offset, hexadecimal digits, and readable characters."""
     lines = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]
@@ -188,5 +189,5 @@ def _hex(data: bytes) -> str:
 
 
 def headers_shown(headers: tuple[tuple[str, bytes | None], ...]) -> list[tuple[str, Shown]]:
-    """The first headers as the page shows them."""
+    """Returns the first headers as the page shows them."""
     return [(name[:200], shown(value, most=MOST_HEADER_BYTES)) for name, value in headers[:MOST_HEADERS]]

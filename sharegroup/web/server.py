@@ -1,7 +1,7 @@
 """Serves the page with uvicorn: its address, its certificate, its limits.
 
-Rule: without TLS only this host can connect. A client that is slow, or opens many connections, takes none of the
-others' time.
+Rule: without TLS only this host can connect. A client that is slow, or opens many connections, does not slow others
+down.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from coordinator.protocol.repeated_lines import LogOnce
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
-"""MOST_CONNECTIONS: up to this many connections speak HTTP; a further one ends an open one, first the oldest that waits
-for its client. MOST_ACCEPTED: these and those in a TLS handshake; a further one ends the oldest handshake of the
-address that has the most."""
+"""Up to MOST_CONNECTIONS connections use HTTP; a further one closes an open one, first the oldest that waits for its
+client. MOST_ACCEPTED includes those in a TLS handshake; a further one ends the oldest handshake of the address that has
+the most."""
 HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
-"""The headers of a request must arrive within HEADERS_S seconds, and a TLS handshake end within HANDSHAKE_S. A
-connection is aborted if its client takes nothing of what was written for one to two times WRITE_S."""
+"""The headers of a request must arrive within HEADERS_S seconds, and a TLS handshake must end within HANDSHAKE_S. A
+connection is aborted if its client reads nothing of an answer for one to two times WRITE_S."""
 MOST_HEADER_BYTES = 16_384
 BACKLOG = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where the page listens. ``certificate`` and ``key``: files in PEM; empty: no TLS. ``port`` 0: any free one."""
+    """Where the page listens. ``certificate``, ``key``: files in PEM; empty: no TLS. ``port`` 0: any free one."""
 
     host: str
     port: int
@@ -46,10 +46,10 @@ class Address:
     key: str = ""
 
     def check(self) -> None:
-        """Check that other hosts reach the page with TLS only.
+        """Check that other hosts can reach the page only with TLS.
 
         Raises:
-            WebTlsRequired: they could reach it without.
+            WebTlsRequired: other hosts could reach the page without TLS.
             WebNotAvailable: the certificate or its key is missing, or can't be used.
         """
         if bool(self.certificate) != bool(self.key):
@@ -64,7 +64,6 @@ class Address:
                 raise self.unavailable(f"certificate and key can't be used: {reason}") from None
 
     def unavailable(self, reason: str) -> WebNotAvailable:
-        """The error for a page that can't be shown here."""
         return WebNotAvailable(listener=show_address(self.host, self.port), reason=reason)
 
 
@@ -85,8 +84,9 @@ _uvicorn.addFilter(RateLimit(LogOnce(_uvicorn)))
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a time limit for the headers of each request, and for the client to take each answer: a connection
-    that sends no request ends, and one that does not read is aborted."""
+    """HTTP/1.1 with time limits for the headers of each request, and for the client to read each answer. A connection
+    without a request is closed, and one whose client does not read is aborted. ``listening``: the socket that accepted
+    it."""
 
     _waits: asyncio.TimerHandle | None = None
     _looks: asyncio.TimerHandle | None = None
@@ -94,12 +94,11 @@ class PatientProtocol(H11Protocol):
     _made_s = 0.0
 
     def __init__(self, *given: Any, listening: _Listening, **named: Any) -> None:
-        """``listening``: the socket that accepted the connection; the rest is uvicorn's."""
         super().__init__(*given, **named)
         self._listening = listening
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request. Of too many connections the oldest that waits for its client ends."""
+        """Wait for the first request. If there are too many connections, close the oldest that waits for its client."""
         super().connection_made(transport)
         self._listening.handshake_is_over(transport.get_extra_info("socket").fileno())
         self._made_s = self.loop.time()
@@ -109,20 +108,18 @@ class PatientProtocol(H11Protocol):
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Apply what came. A request that is not whole has HEADERS_S from its first byte on."""
+        """An incomplete request has HEADERS_S from its first byte on."""
         super().data_received(data)
         if self._is_between() and self._waits is None:
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting for the client."""
         for timer in (self._waits, self._looks):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        """Write on: the client has read."""
         self._was_stuck = False
         super().resume_writing()
 
@@ -135,12 +132,12 @@ class PatientProtocol(H11Protocol):
         oldest.transport.abort()
 
     def _waits_for_client(self) -> bool:
-        """Whether the client has to send or to read before anything goes on."""
+        """Whether nothing happens until the client sends or reads."""
         return self._is_between() or self.flow.write_paused or self.cycle.more_body
 
     def _look(self) -> None:
-        """Abort the connection if its client took nothing since the last check: else what was written, and a close that
-        waits for it, would stay for ever."""
+        """Abort the connection if its client has read nothing since the last check. Otherwise the pending answer, and a
+        close that waits for it, would stay for ever."""
         is_stuck = self.flow.write_paused or self.transport.is_closing()
         if is_stuck and self._was_stuck:
             self.transport.abort()
@@ -162,15 +159,10 @@ class PatientProtocol(H11Protocol):
 
 
 class Server:
-    """The server of an application, in a thread of its own. It listens from the construction on."""
+    """The server of an application, in a thread of its own. It listens from its construction on, which raises as
+    Address.check, and WebNotAvailable if the address can't be used."""
 
     def __init__(self, app: ASGIApp, address: Address) -> None:
-        """Listen at the address.
-
-        Raises:
-            WebTlsRequired: the address is not loopback, and TLS is off.
-            WebNotAvailable: the address can't be used.
-        """
         address.check()
         self._socket = _listening(address)
         self.port: int = self._socket.getsockname()[1]
@@ -202,11 +194,9 @@ class Server:
         return f"<Server {self.url}>"
 
     def start(self) -> None:
-        """Serve in a thread until :meth:`close`."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the connections, and serve no more."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout=15)
@@ -223,7 +213,7 @@ class Server:
 
 
 async def _ended() -> None:
-    """Waits until the loop's other tasks are cancelled, as at the end of asyncio.run."""
+    """Cancel the loop's other tasks and wait for them, as asyncio.run does at its end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -231,29 +221,25 @@ async def _ended() -> None:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers give a TLS handshake HANDSHAKE_S: asyncio gives a minute, and uvicorn has no setting
-    for it."""
+    """An event loop whose servers give a TLS handshake HANDSHAKE_S seconds. asyncio allows a minute, and uvicorn has no
+    setting for it."""
 
     async def create_server(self, *given: Any, **named: Any) -> Any:
-        """The server, as of asyncio's loop."""
         if named.get("ssl") is not None:
             named["ssl_handshake_timeout"] = HANDSHAKE_S
         return await super().create_server(*given, **named)
 
 
 class _Listening(socket.socket):
-    """A socket that accepts MOST_ACCEPTED connections at once. Those whose TLS handshake goes on are known to no
-    protocol yet, so the socket keeps them, with their hosts, the oldest first."""
+    """A socket that accepts up to MOST_ACCEPTED connections. No protocol knows a connection during its TLS handshake,
+    so the socket keeps these connections with their hosts, the oldest first."""
 
     _accepted: tuple[socket.socket, ...] = ()
     _handshakes: tuple[tuple[socket.socket, str], ...] = ()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """A connection, and its address.
-
-        Raises:
-            ConnectionAbortedError: there are too many, and all of them speak HTTP; asyncio goes on then.
-        """
+        """Returns a connection and its address. Raises ConnectionAbortedError if there are too many, and all use HTTP;
+        asyncio continues then."""
         connection, address = super().accept()
         self._accepted = tuple(each for each in self._accepted if each.fileno() >= 0)
         self._handshakes = tuple(each for each in self._handshakes if each[0].fileno() >= 0)
@@ -265,11 +251,10 @@ class _Listening(socket.socket):
         return connection, address
 
     def handshake_is_over(self, descriptor: int) -> None:
-        """The connection of this descriptor speaks HTTP from now on."""
         self._handshakes = tuple(each for each in self._handshakes if each[0].fileno() != descriptor)
 
     def _end_a_handshake(self) -> bool:
-        """End the oldest handshake of the host that has the most, so that a host that opens many in silence keeps no
+        """End the oldest handshake of the host that has the most, so that a host with many silent connections keeps no
         other out. Returns False if there is none."""
         if not self._handshakes:
             return False

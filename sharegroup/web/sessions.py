@@ -1,7 +1,7 @@
 """Keeps who is signed in: sessions with their CSRF tokens, and the actions that wait for a confirmation.
 
-Rule: the browser holds a random name of a session and nothing else. Sessions, their pending actions and the attempts to
-sign in are bounded in number and in time.
+Rule: the browser has only the random name of its session. Sessions, their pending actions and sign-in attempts are
+limited in number and in time.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 LONGEST_S = 86_400.0
 """A session lasts this many seconds: a day."""
 MOST_SESSIONS = 200
-"""Up to this many sessions are open at once; the oldest one ends for a new one."""
+"""Up to this many sessions are open at once. A new one ends the oldest one."""
 MOST_OF_A_TOKEN = 40
-"""One token has up to this many sessions; its oldest one ends for a new one, and those of others stay."""
+"""A token has up to this many sessions. A new one ends the token's oldest one, and no other token's."""
 MOST_PENDING = 20
-"""Up to this many actions of a session wait for their confirmation, and as many answers are kept; the oldest one is
-dropped for a new one."""
+"""Up to this many actions of a session wait for their confirmation, and as many answers are kept. A new one replaces
+the oldest one."""
 OVER = "This action was carried out already, or its numbers are too old. Ask for it anew."
 PENDING_S = 600.0
-"""The numbers of a dry run may be confirmed for this many seconds."""
+"""The numbers of a dry run can be confirmed for this many seconds."""
 MOST_FAILURES, FAILURES_S, DELAY_S = 20, 60.0, 3.0
-"""Up to MOST_FAILURES wrong tokens from one address within FAILURES_S seconds are answered at once; a further one after
-DELAY_S seconds."""
+"""Up to MOST_FAILURES wrong tokens from one address within FAILURES_S seconds are answered at once, and further ones
+after DELAY_S seconds."""
 MOST_ADDRESSES = 1_000
-"""The wrong tokens of up to this many addresses are counted."""
+"""Wrong tokens are counted for up to this many addresses."""
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 64, 8
 """Up to MOST_STREAMS event streams are open at once, up to MOST_STREAMS_OF_ONE of them for one session."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """A person with a token, and the admin client that speaks for the person. ``caller``: the token's name, rights and
-    allow lists at the sign-in; ``owns_admin``: the client ends with the session."""
+    """A person with a token, and the admin client for the person's calls. ``caller``: the token's name, rights and
+    allow lists at the sign-in; ``owns_admin``: the client is closed with the session."""
 
     caller: Caller
     admin: Admin = field(repr=False)
@@ -54,24 +54,20 @@ class Visitor:
 
     @property
     def name(self) -> str:
-        """The token's name; empty: it has none."""
         return self.caller.name
 
     @property
     def is_admin(self) -> bool:
-        """Whether the token may act."""
         return Right.ADMIN in self.caller.rights
 
     def close(self) -> None:
-        """Close the admin client if no other session uses it."""
         if self.owns_admin:
             self.admin.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """An action whose dry run was shown, and that waits for its confirmation. ``kind``: the name of the action;
-    ``values``: the fields of its form."""
+    """An action whose dry run was shown, and that waits for its confirmation. ``values``: the fields of its form."""
 
     kind: str
     values: dict[str, Any]
@@ -80,8 +76,8 @@ class Pending:
 
 @dataclass(kw_only=True)
 class Session:
-    """One person's session. ``streams``: the event streams that are open; ``holder``: the hash of the token; ``kept``:
-    what forms were answered, by random names."""
+    """One person's session. ``streams``: how many event streams are open; ``holder``: the hash of the token; ``kept``:
+    the answers to forms, by random names."""
 
     visitor: Visitor
     until_s: float
@@ -93,7 +89,6 @@ class Session:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def is_csrf(self, text: str) -> bool:
-        """Whether the text is the session's CSRF token."""
         return hmac.compare_digest(self.csrf.encode(), text.encode())
 
     def ask_confirmation(self, kind: str, values: dict[str, Any]) -> str:
@@ -106,13 +101,13 @@ class Session:
         return name
 
     def waiting(self, name: str) -> Pending | None:
-        """The action of this name that waits for its confirmation; None: there is none, or it is too old."""
+        """Returns the action of this name if it waits for its confirmation and is not too old."""
         with self.lock:
             found = self.pending.get(name)
         return found if found is not None and found.until_s >= time.monotonic() else None
 
     def keep(self, values: dict[str, Any]) -> str:
-        """Keep the answer to a form, for the page that shows it. Returns its name."""
+        """Keep the answer to a form for the page that shows it. Returns its name."""
         name = secrets.token_urlsafe(16)
         with self.lock:
             self.kept[name] = values
@@ -121,11 +116,8 @@ class Session:
         return name
 
     def confirmed(self, name: str) -> Pending:
-        """The action of this name, which can be confirmed once.
-
-        Raises:
-            BadRequest: it was confirmed before, or too much time has gone by.
-        """
+        """Take the action of this name, which can be confirmed once. Raises BadRequest if it was confirmed before, or
+        is too old."""
         with self.lock:
             found = self.pending.pop(name, None)
         if found is None or found.until_s < time.monotonic():
@@ -160,7 +152,7 @@ class Sessions:
         return name
 
     def find(self, name: str) -> Session | None:
-        """The session of this name; None: it ended, or there was none."""
+        """Returns the session of this name if it has not ended."""
         with self._lock:
             found = self._sessions.get(_hash(name)) if name else None
         if found is not None and found.until_s <= self._clock():
@@ -169,7 +161,6 @@ class Sessions:
         return found
 
     def end(self, name: str) -> None:
-        """End the session of this name, if there is one."""
         with self._lock:
             found = self._sessions.pop(_hash(name), None)
         if found is not None:
@@ -177,7 +168,6 @@ class Sessions:
             found.visitor.close()
 
     def close(self) -> None:
-        """End the sessions of all."""
         with self._lock:
             ended, self._sessions = list(self._sessions.values()), OrderedDict()
         for session in ended:
@@ -186,7 +176,7 @@ class Sessions:
     # --- limits
 
     def failed(self, address: str) -> float:
-        """Records a failed login from this address. Returns the delay in seconds before the reply."""
+        """Record a failed sign-in from this address. Returns the delay before the reply, in seconds."""
         now_s = self._clock()
         with self._lock:
             failed = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))
@@ -198,11 +188,7 @@ class Sessions:
         return DELAY_S if is_late else 0.0
 
     def open_stream(self, session: Session) -> None:
-        """Count an event stream of the session.
-
-        Raises:
-            TooManyOpen: there are too many.
-        """
+        """Count an event stream of the session. Raises TooManyOpen if there are too many."""
         with self._lock:
             if session.streams >= MOST_STREAMS_OF_ONE:
                 raise TooManyOpen(what="Event streams of a session", most=MOST_STREAMS_OF_ONE)
@@ -211,7 +197,6 @@ class Sessions:
             session.streams += 1
 
     def close_stream(self, session: Session) -> None:
-        """Count one event stream less."""
         with self._lock:
             session.streams -= 1
 

@@ -1,6 +1,6 @@
 """The parts of the page that its requests share, and the one way in which a request becomes an answer.
 
-Rule: a handler is called with a session that may do what it does, and, for a POST, with a form of this page alone.
+Rule: a handler is called only with a session that has the right for it and, for a POST, with a form of this page.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ LABELS = {
     "topic": "Topic",
     "value": "Value; empty: its default",
 }
-"""The forms write these texts beside their fields; the keys are the fields' names."""
+"""The texts beside the fields of forms, by the fields' names."""
 
 
 def label(name: str) -> str:
-    """The words beside the field of this name."""
+    """Returns the text beside the field of this name."""
     return LABELS.get(name, name.capitalize())
 
 
@@ -102,15 +102,15 @@ _STATUS: dict[type[ShareGroupError], int] = {
     **dict.fromkeys(UNANSWERED, 503),
 }
 PATIENCE_S = 1.0
-"""While brokers or coordinators do not answer, a page waits for its own calls this many seconds."""
+"""While brokers or coordinators do not answer, a page waits this many seconds for its own calls."""
 AWAY = "sharegroup-away"
-"""The header of an answer with what does not answer now, for open pages."""
+"""This header of an answer tells open pages what does not answer now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The parts that all requests share. ``admin`` speaks for the page itself, which reads all groups; ``cluster``: the
-    brokers' addresses, in the heading; ``instead``: by address, what is shown in place of a page about an error."""
+    """The parts that all requests share. ``admin`` makes the page's own calls, which read all groups; ``cluster``: the
+    brokers' addresses, for the heading; ``instead``: by address, what is shown instead of a page about an error."""
 
     admin: Admin = field(repr=False)
     logins: Logins
@@ -126,15 +126,15 @@ class Site:
     instead: dict[str, Instead] = field(default_factory=dict, repr=False)
 
     def cookie(self, request: Request) -> str:
-        """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
-        sees: a host's cookies go to all of its ports, and each may have a page of its own."""
+        """Returns the name of the session's cookie; with TLS, one that only this host can set. It includes the port
+        that the browser sees: a host's cookies go to all of its ports, and each port may have a page of its own."""
         _, _, port = (self.public.origin or request.headers.get("host", "")).rpartition(":")
         first = "" if not self.is_secure else "__Secure-" if self.public.prefix else "__Host-"
         return f"{first}sharegroup{f'-{port}' if port.isdecimal() and port.isascii() else ''}"
 
     @property
     def is_secure(self) -> bool:
-        """Whether browsers speak TLS, with the page or with a proxy before it."""
+        """Whether browsers use TLS, with the page or with a proxy before it."""
         return self.public.is_tls if self.public.origin else self.is_tls
 
 
@@ -149,22 +149,17 @@ class Visit:
 
     @property
     def admin(self) -> Admin:
-        """The admin client that speaks for this person."""
         assert self.session is not None
         return self.session.visitor.admin
 
     @property
     def caller(self) -> Caller:
-        """The holder of the person's token, whose allow lists bind what the page reads and sends itself."""
+        """The holder of the person's token. Its allow lists limit what the page itself reads and sends."""
         assert self.session is not None
         return self.session.visitor.caller
 
     def text(self, name: str, default: str = "") -> str:
-        """A field of the form or of the address.
-
-        Raises:
-            BadRequest: it is too long.
-        """
+        """Returns a field of the form or of the address. Raises BadRequest if the text is too long."""
         values = self.form.get(name) if self.request.method == "POST" else self.request.query_params.getlist(name)
         found = values[0] if values else default
         if len(found) > MOST_TEXT:
@@ -172,11 +167,8 @@ class Visit:
         return found
 
     def number(self, name: str, default: int | None = None, *, least: int = 0) -> int:
-        """A whole number of the form or of the address.
-
-        Raises:
-            BadRequest: the number is missing, is no whole number, or is below ``least``.
-        """
+        """Returns a whole number of the form or of the address. Raises BadRequest if the number is missing, is no whole
+        number, or is below ``least``."""
         text = self.text(name).strip()
         if not text and default is not None:
             return default
@@ -191,15 +183,14 @@ class Visit:
 
     @property
     def is_refresh(self) -> bool:
-        """Whether an open page asks: it keeps what it shows, and what was typed in it, where there is an error."""
+        """Whether an open page asks. After an error it keeps what it shows, and what was typed in it."""
         return bool(self.request.headers.get("hx-request"))
 
     def redirect(self, path: str) -> Response:
-        """An answer that leads to a page, so that Back leads to pages and never to a form's answer."""
+        """Redirect to a page, so that Back leads to pages and never to a form's answer."""
         return RedirectResponse(self.site.public.prefix + path, 303)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """The template as an answer."""
         given = {"visit": self, "site": self.site, "session": self.session, "away": self.site.outages.text(), **values}
         html = _environment().get_template(template).render(given)
         if prefix := self.site.public.prefix:  # text has no quote: they are escaped in it
@@ -214,8 +205,8 @@ Instead = Callable[[Visit, ShareGroupError], "Response | None"]
 def answers(
     site: Site, handler: Handler, *, right: str, limiter: anyio.CapacityLimiter | None = None
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin; ``limiter``:
-    how many requests the handler answers at once; None: that of all pages."""
+    """Returns the Starlette endpoint of a handler. ``right``: read, admin, or "" for anybody; ``limiter``: how many
+    requests the handler answers at once; None: the limit of all pages."""
 
     async def endpoint(request: Request) -> Response:
         session = site.sessions.find(request.cookies.get(site.cookie(request), ""))
@@ -239,7 +230,7 @@ def answers(
 
 
 def _answered(handler: Handler, visit: Visit) -> Response:
-    """The handler's answer, or the page that says why there is none."""
+    """Returns the handler's answer, or a page with its error."""
     try:
         return handler(visit)
     except ShareGroupError as error:
@@ -252,8 +243,8 @@ def _answered(handler: Handler, visit: Visit) -> Response:
 async def _within_patience(
     visit: Visit, answer: Callable[[], Response], limiter: anyio.CapacityLimiter | None, *, is_bounded: bool
 ) -> Response | None:
-    """Returns the answer; None: brokers or coordinators are away, and the answer did not come within PATIENCE_S. A
-    confirmed action is waited for: the page says how it ended."""
+    """Returns the answer; None if brokers or coordinators do not answer, and the answer did not come within PATIENCE_S.
+    For a confirmed action there is no limit: the page says how it ended."""
     found: list[Response] = []
     async with anyio.create_task_group() as tasks:
 
@@ -271,7 +262,7 @@ async def _within_patience(
 
 
 def _refused(visit: Visit, error: ShareGroupError) -> Response:
-    """The page that says why a request was refused; in an outage the last known state, if the page has one."""
+    """Returns the page that says why a request was refused; in an outage the last known state, if the page has one."""
     if isinstance(error, NotSignedIn):
         return _sent_to_login(visit, error)
     instead = visit.site.instead.get(visit.request.url.path)
@@ -284,16 +275,16 @@ def _refused(visit: Visit, error: ShareGroupError) -> Response:
 
 
 def status_of(error: ShareGroupError) -> int:
-    """The HTTP status of an error."""
+    """Returns the HTTP status of an error."""
     return next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
 
 
 def _check(visit: Visit, right: str) -> None:
-    """Check who asks, and that the form is one of this session.
+    """Check the visitor's right, and that the form belongs to this session.
 
     Raises:
         NotSignedIn, NotAllowed: the session is missing, or lacks the right.
-        Forged: the form is of no such session.
+        Forged: the form belongs to no such session.
     """
     if not right:
         return
@@ -314,7 +305,6 @@ def _sent_to_login(visit: Visit, error: NotSignedIn) -> Response:
 
 
 def _kept(visit: Visit) -> dict[str, str]:
-    """The fields of a form, to show them again after a sign-in."""
     return {name: values[0][:MOST_TEXT] for name, values in visit.form.items() if name != "csrf" and values}
 
 
@@ -333,7 +323,7 @@ _made: list[Environment] = []
 
 
 def _environment() -> Environment:
-    """The templates: every value is escaped, and one that is missing is an error."""
+    """The templates. Every value is escaped, and a missing one is an error."""
     if not _made:
         made = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -351,8 +341,8 @@ def _environment() -> Environment:
 
 
 def _query(path: str, **values: Any) -> str:
-    """The address of a page with these values; those that are None are skipped. Characters beyond ASCII stay: a browser
-    encodes them, and the page is a third as large."""
+    """Returns the address of a page with these values, except None. Characters beyond ASCII are not encoded: browsers
+    do that, and the page is a third as large."""
     return f"{path}?{'&'.join(f'{name}={_quoted(str(value))}' for name, value in values.items() if value is not None)}"
 
 
@@ -374,7 +364,7 @@ def _time(time_ms: int | None) -> str:
 
 
 def _brief(text: str, most: int = 120) -> str:
-    """The text as _shortened, in up to 2 * most bytes of HTML: for lists, since a sign may take six."""
+    """As _shortened, for lists: in up to 2 * most bytes of HTML, since one character may take six."""
     if len(text) <= most and len(found := clean(text)) <= most and _size(found) <= 2 * most:
         return found
     head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
@@ -392,6 +382,6 @@ def _size(text: str) -> int:
 
 
 def _shortened(text: str, most: int = 120) -> str:
-    """The text without control characters, cut in the middle."""
+    """Returns the text without control characters, cut in the middle."""
     head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
     return clean(text) if len(text) <= most else f"{head} … {tail}"

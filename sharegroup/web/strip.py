@@ -1,7 +1,7 @@
 """Draws the window of a share partition: a strip of its offsets, coloured by state, to scale.
 
-Rule: a strip has a bounded number of pieces, however many runs the window has. Where not all runs were scanned, the
-strip says so, and a piece shows the share of each state among those that were.
+Rule: a strip has a limited number of pieces, however many runs the window has. If not all runs were scanned, the strip
+says so, and a piece shows the share of each state among the scanned ones.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
 
 WIDTH, HEIGHT = 1_000, 24
-"""Size of a strip in its own units."""
+"""The size of a strip in its own units."""
 MOST_EXACT = 300
-"""A strip draws up to this many runs one by one, by default; of more it draws shares in PIECES pieces."""
+"""By default, a strip draws up to this many runs one by one, and more of them as shares in PIECES pieces."""
 PIECES = 120
 SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
 """If a window has more runs than one request returns, the rest is sampled at SAMPLES offsets, RUNS_OF_A_SAMPLE runs
 each."""
 HOLDERS = 6
-"""This many colours for holders."""
+"""Holders are shown in up to this many colours."""
 LEAST_WIDTH, LEAST_HEIGHT = 3.0, 3.0
-"""A piece in flight has at least this size: one held record of a million is seen."""
+"""A piece in flight has at least this size, so that one held record of a million is visible."""
 BENEATH = ("done", "unseen")
-"""Colours that every other one is drawn over."""
+"""Every other colour is drawn over these."""
 
 WORDS = {
     "done": "done",
@@ -44,8 +44,8 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A rectangle of the strip: offsets ``first`` to ``last`` in one state; ``y`` and ``height`` are the part of the
-    strip's height that the state has. ``colour``: the class of its colour."""
+    """A rectangle of the strip: offsets ``first`` to ``last`` in one state. ``y`` and ``height``: the part of the
+    strip's height that the state takes. ``colour``: the CSS class."""
 
     x: float
     width: float
@@ -58,8 +58,8 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """A window of offsets ``first`` to ``last`` as pieces. ``counts``: offsets in each state among the scanned ones;
-    ``is_exact``: each piece is in one state. ``runs``: the scanned runs."""
+    """A window of offsets ``first`` to ``last`` as pieces. ``counts``: how many scanned offsets are in each state;
+    ``is_exact``: each piece has one state; ``runs``: the scanned runs."""
 
     first: int
     last: int
@@ -71,8 +71,8 @@ class Strip:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The pieces as one path of SVG for each colour: a page with ten strips stays small. A later path covers those
-        before it, so that what is done comes first, and of the others what has the fewest offsets last."""
+        """The pieces as one SVG path for each colour, so that a page with ten strips stays small. Later paths cover
+        earlier ones: done offsets are drawn first, and the rarest colour last."""
         found: dict[str, list[str]] = {}
         sizes: dict[str, int] = {}
         for p in self.pieces:
@@ -84,7 +84,7 @@ class Strip:
 
     @property
     def label(self) -> str:
-        """The strip in words, for those who do not see it."""
+        """The strip in words, for screen readers."""
         shown = ", ".join(f"{count:,} {WORDS[state]}" for state, count in self.counts.items() if count)
         sampled = "; a sample" if self.is_sampled else ""
         return f"offsets {self.first:,} to {self.last:,}: {shown or 'nothing'}{sampled}"
@@ -92,7 +92,7 @@ class Strip:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Runs of a window. ``parts``: offset ranges, ascending and disjoint, of which ``runs`` has every run; the rest of
+    """Runs of a window. ``parts``: offset ranges, ascending and disjoint, whose runs are all in ``runs``. The rest of
     the window is unknown."""
 
     runs: tuple[RunInFlight, ...]
@@ -117,8 +117,8 @@ def look(
     samples: int = SAMPLES,
     of_a_sample: int = RUNS_OF_A_SAMPLE,
 ) -> list[Looked]:
-    """Returns the runs of each window: all, up to ``most``; of more the first, and ``samples`` of the rest, with
-    ``of_a_sample`` runs each."""
+    """Returns the runs of each window: all, up to ``most``. If there are more, the first ones, and ``of_a_sample`` runs
+    at each of ``samples`` offsets of the rest."""
     pages = _pages(admin, group_id, [(each, each.first, most) for each in windows])
     places = [list(_places(each, page.end, samples)) for each, page in zip(windows, pages, strict=True)]
     asked = [(each, at, of_a_sample) for each, ats in zip(windows, places, strict=True) for at in ats]
@@ -127,7 +127,7 @@ def look(
 
 
 def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
-    """The offsets at which the rest of the window, from ``rest`` on, is sampled."""
+    """Yields the offsets at which the window is sampled from ``rest`` on."""
     left = window.last - rest + 1
     if left > 0:
         step = max(1, left // samples)
@@ -136,7 +136,7 @@ def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Page:
-    """One answer: the runs of a window from ``first`` on. It has every run below ``end`` (exclusive)."""
+    """One reply: the runs of a window from ``first`` to before ``end``, and perhaps some more."""
 
     runs: tuple[RunInFlight, ...]
     first: int
@@ -145,7 +145,7 @@ class _Page:
 
 
 def _joined(pages: Sequence[_Page]) -> Looked:
-    """Joins the pages of one window: a sample may reach beyond the place of the next."""
+    """Join the pages of one window: a sample may reach beyond the place of the next one."""
     runs: list[RunInFlight] = []
     parts: list[tuple[int, int]] = []
     for page in pages:
@@ -157,7 +157,8 @@ def _joined(pages: Sequence[_Page]) -> Looked:
 
 
 def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int, int]]) -> list[_Page]:
-    """Returns a page for each window, from an offset on, with a number of runs: one request for all."""
+    """Make one request for all windows. Returns for each window a page from an offset on, with up to a number of
+    runs."""
     if not asked:
         return []
     windows = [
@@ -183,7 +184,7 @@ def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int,
 
 
 def state_of(run: RunInFlight, now_ms: int) -> str:
-    """The state of a run as a strip shows it, a key of WORDS."""
+    """Returns the state of a run as a strip shows it: a key of WORDS."""
     if run.state in ("ACQUIRED", "IN_PROGRESS"):
         return "acquired"
     if run.state == "ARCHIVING":
@@ -196,8 +197,7 @@ def state_of(run: RunInFlight, now_ms: int) -> str:
 
 
 def colours_of(member_ids: Iterable[str]) -> dict[str, str]:
-    """Returns the class of each holder's colour on one page: up to HOLDERS holders have different colours, of more some
-    share one."""
+    """Returns the CSS class of each holder's colour on one page. Up to HOLDERS holders have different colours."""
     return {member_id: f"acquired h{number % HOLDERS}" for number, member_id in enumerate(sorted(set(member_ids)))}
 
 
@@ -207,7 +207,7 @@ def holders_of(looked: Iterable[Looked]) -> set[str]:
 
 
 def colour_of(run: RunInFlight, now_ms: int, colours: Mapping[str, str]) -> str:
-    """The class of a run's colour: its state, and of a held one its holder's of ``colours``."""
+    """Returns the CSS class of a run's colour: its state or, if it is held, its holder's class in ``colours``."""
     state = state_of(run, now_ms)
     return colours.get(run.member_id, "acquired h0") if state == "acquired" else state
 
@@ -221,7 +221,7 @@ def draw(
     colours: Mapping[str, str] | None = None,
 ) -> Strip:
     """Returns the strip of offsets ``first`` to ``last``. More than ``most`` runs are drawn as shares in ``pieces``
-    pieces. ``colours``: those of the page's holders; None: the strip has the page for itself."""
+    pieces. ``colours``: those of the page's holders; None: the page has only this strip."""
     colours = colours_of(holders_of([looked])) if colours is None else colours
     spans = list(_spans(looked, first, last, colours))
     counts = dict.fromkeys(WORDS, 0)
@@ -241,7 +241,7 @@ def draw(
 
 
 def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """Yields the window cut into neighbouring offsets of one colour: between scanned runs, records are done."""
+    """Yields the window in parts of one colour. Between scanned runs, records are done."""
     at = first
     runs = iter(looked.runs)
     run = next(runs, None)
@@ -305,7 +305,7 @@ def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces
 
 
 def _heights(counts: dict[str, int]) -> dict[str, float]:
-    """The height of each state by its share, and LEAST_HEIGHT at least for what is in flight."""
+    """Returns the height of each state by its share, but at least LEAST_HEIGHT for states in flight."""
     total = sum(counts.values())
     heights = {state: HEIGHT * count / total for state, count in counts.items()}
     raised = {state for state, height in heights.items() if state not in BENEATH and height < LEAST_HEIGHT}

@@ -1,7 +1,7 @@
-"""Decides which characters the page shows as they are, and writes JSON with a line for each part.
+"""Decides which characters the page shows as they are, and writes JSON with line breaks.
 
-Rule: what is shown is what is there: no character that turns text around stays unseen, and JSON is indented without
-changing a number, a name or their order.
+Rule: the page shows what is there. A character that changes the direction of text is made visible, and JSON is indented
+without changing a number, a name or their order.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import unicodedata
 from codecs import getincrementaldecoder
 
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Controls that change the direction of text: with them a text can look like another one."""
+"""Control characters that change the direction of text, so that one text can look like another."""
 _NO_TEXT = ("Cc", "Cs")
-"""Unicode's categories of control characters and of halves of characters."""
+"""Unicode's categories of control characters and of surrogates."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 _ESCAPE = re.compile(r"\\u([dD][89abAB]\w\w)\\u([dD][c-fC-F]\w\w)|\\u(\w{4})|\\.")
 
 
 def text_of(data: bytes, *, is_cut: bool = False) -> str | None:
-    """The bytes as text; None if they are not UTF-8, or have control characters. ``is_cut``: the bytes may end within a
-    character, which is left out."""
+    """Returns the bytes as text; None if they are not UTF-8, or have control characters. ``is_cut``: the bytes may end
+    within a character, which is left out."""
     try:
         text = getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
     except UnicodeDecodeError:
@@ -30,20 +30,21 @@ def text_of(data: bytes, *, is_cut: bool = False) -> str | None:
 
 
 def is_text(character: str) -> bool:
-    """Whether the character stands in text: spaces, joiners and marks of any script do, control characters do not."""
+    """Whether the character is part of a text: spaces, joiners and marks of any script are, control characters are
+    not."""
     return character in "\t\r\n" or unicodedata.category(character) not in _NO_TEXT
 
 
 def clean(text: str, kept: str = "") -> str:
-    """The text with U+FFFD in place of each control character that is not in ``kept``. Characters that change its
-    direction are written out, as ⟨U+202E⟩."""
+    """Replace control characters that are not in ``kept`` by U+FFFD. Characters that change the direction are written
+    as ⟨U+202E⟩."""
     shown = "".join(each if each in kept or unicodedata.category(each) not in _NO_TEXT else "\ufffd" for each in text)
     return _BIDI.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", shown)
 
 
 def json_lines(text: str, most: int) -> str | None:
-    """The JSON with a line for each part, as far as somewhat more than ``most`` characters; None: the text is no JSON.
-    Its tokens stay as they are, but for escapes of characters that can be shown."""
+    """Returns the JSON with line breaks, cut soon after ``most`` characters; None if the text is no JSON. Tokens are
+    unchanged, except for escapes of printable characters."""
     try:
         json.loads(text, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
@@ -66,7 +67,7 @@ def json_lines(text: str, most: int) -> str | None:
 
 
 def _readable(token: str) -> str:
-    """A JSON string whose escaped characters are written themselves where they can be shown."""
+    """Returns a JSON string with printable characters instead of their escapes."""
 
     def shown(found: re.Match[str]) -> str:
         high, low, one = found.groups()

@@ -1,8 +1,8 @@
-"""Scans all groups again and again, in a thread, and keeps the results for the pages.
+"""Scans all groups repeatedly, in a thread, and keeps the results for the pages.
 
-Rule: a page of all groups asks no coordinator. The scans use up to a fixed part of the time, so that groups with many
-runs, and many groups, are scanned less often rather than slow their coordinators down; the groups of open pages are
-scanned between the others, with up to half of that time.
+Rule: the page of all groups asks no coordinator. The scans take a fixed part of the time, so groups with many runs, or
+many groups, are scanned less often and do not slow down their coordinators. The groups of open pages are scanned in
+between, for up to half of that time.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from sharegroup.web.words import told
 _log = logging.getLogger(__name__)
 
 REST = 4.0
-"""After a scan that took t seconds the next one waits this many times t: scans take a fifth of the time."""
+"""A pause of this many times a scan's length follows the scan, so scans take a fifth of the time."""
 RUNS_LOOKED_AT = 200
-"""If a group has more runs, its oldest is searched in up to this many: those that members hold, from the first on."""
+"""If a group has more runs, its oldest run is searched in up to this many runs that members hold, from the first one
+on."""
 MOST_SCANNED = 1_000
-"""A group's records that were tried before are counted in up to this many runs in flight: of more, the first, which
-hold back start offsets."""
+"""A group's records with an earlier delivery are counted in up to this many runs in flight: the first ones, which hold
+back start offsets."""
 WAITED_REST_S = 1.0
-"""The rest after a scan that waited for a coordinator without an answer takes at most this many seconds: the scan has
-slowed none down."""
+"""The pause after a scan that only waited for a silent coordinator is at most this many seconds, since that scan slowed
+none down."""
 MOST_ERRORS = 3
-"""A scan is given up after this many failing groups in a row."""
+"""A scan is given up after this many groups in a row have failed."""
 OPEN_S, MOST_OPEN = 30.0, 100
-"""A page counts as open for OPEN_S seconds after its request; the newest MOST_OPEN groups of open pages are kept."""
+"""A page counts as open for OPEN_S seconds after its request. Up to MOST_OPEN groups of open pages are kept, the newest
+ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedGroup:
     """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
-    ``given_up``: as its page says; ``is_part``: there may be more, since not all runs were scanned. ``attention``: why
-    a person should look, worst first; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the
-    time of the scan, by the wall clock. ``description`` and ``held``: the group, and runs that members hold, for its
-    page in an outage."""
+    ``given_up``: as on its page; ``is_part``: not all runs were scanned, so there may be more. ``attention``: why a
+    person should look, the worst reason first; ``dead_letter_topic``: empty if there is none. ``at_s``: the wall clock
+    time of the scan. ``description``, ``held``: the group, and runs that members hold, for its page in an outage."""
 
     line: GroupLine
     failed: int = 0
@@ -65,7 +66,7 @@ class WatchedGroup:
 
     @property
     def need(self) -> Need | None:
-        """The worst need of a person; None: nobody has to look."""
+        """The worst need; None if nobody has to look."""
         return min((need for need, _ in self.attention), default=None)
 
 
@@ -81,7 +82,7 @@ class Snapshot:
 
 
 class Watch:
-    """The scans of all groups of one cluster. ``interval_s``: seconds between two scans, or more."""
+    """The scans of all groups of one cluster. ``interval_s``: the least time between two scans, in seconds."""
 
     def __init__(self, admin: Admin, interval_s: float = 5.0) -> None:
         self._admin, self._interval_s = admin, interval_s
@@ -99,22 +100,19 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to scan the groups."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop scanning the groups."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout=30)
 
     def history(self, group_id: str) -> History:
-        """The group's last hour."""
         with self._lock:
             return self._histories.get(group_id) or History()
 
     def opened(self, group_ids: Iterable[str]) -> None:
-        """Scan these groups often for a while: a page shows them."""
+        """Scan these groups often for a while, since a page shows them."""
         until_s = time.monotonic() + OPEN_S
         with self._lock:
             for group_id in group_ids:
@@ -125,7 +123,7 @@ class Watch:
 
     def tell(self, told: Callable[[int], None]) -> Callable[[], None]:
         """Call ``told`` with the number of each round when it ends, and every few seconds of a long one. Returns a
-        function that stops this."""
+        function that stops the calls."""
         with self._lock:
             self._told.add(told)
 
@@ -136,14 +134,14 @@ class Watch:
         return stop
 
     def notify(self) -> None:
-        """Let open pages look again."""
+        """Have open pages refresh."""
         with self._lock:
             told_of = tuple(self._told)
         for tell in told_of:
             tell(self.snapshot.round)
 
     def look(self) -> None:
-        """Scan all groups once. An error is kept for the page, with the groups of the scan before."""
+        """Scan all groups once. If that fails, the pages get the error and the groups of the scan before."""
         before = self.snapshot
         try:
             with self.waiting.asking():
@@ -171,23 +169,19 @@ class Watch:
             self._ended.wait(max(self._interval_s - took_s, alone_s, 0.2))
 
     def _show(self, snapshot: Snapshot) -> None:
-        """Publish a snapshot, and notify open event streams."""
         self.snapshot = snapshot
         self.notify()
 
     def _forget(self, after: Snapshot) -> None:
-        """Drop what was kept of groups that no longer exist."""
+        """Drop what was kept about groups that no longer exist."""
         with self._lock:
             for kept in (self._histories, self._looked_s, self._moved_s, self._wrote_s):
                 for group_id in kept.keys() - after.groups.keys():
                     del kept[group_id]
 
     def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, WatchedGroup]:
-        """Returns the groups as they are now. A group that can't be scanned has its error.
-
-        Raises:
-            ShareGroupError: MOST_ERRORS groups in a row can't be scanned.
-        """
+        """Scan the groups. A group that can't be scanned gets its error. Raises ShareGroupError once MOST_ERRORS groups
+        in a row failed."""
         seen: dict[str, WatchedGroup] = {}
         errors, due_s = 0, time.monotonic() + self._between_s(before)
         for group_id in group_ids:
@@ -216,7 +210,7 @@ class Watch:
         return seen
 
     def _ask_owners(self, listed: GroupsListed) -> None:
-        """Let the owners on other hosts be asked at once, in a thread: the scans would wait for each silent one in
+        """Ask the owners on other hosts at once, in a thread. Otherwise the scans would wait for each silent owner in
         turn."""
 
         def ask() -> None:
@@ -228,11 +222,12 @@ class Watch:
             self._asking.start()
 
     def _between_s(self, before: Snapshot) -> float:
-        """Seconds of a round after which results are published: the first round shows its groups as they come."""
+        """Returns after how many seconds of a round its results are published. The first round shows its groups
+        early."""
         return self._interval_s if before.round else 1.0
 
     def _look_at_open(self, seen: dict[str, WatchedGroup], before: Snapshot) -> None:
-        """Scan the groups of open pages, into ``seen``. One that can't be scanned now is skipped until the round."""
+        """Scan the groups of open pages into ``seen``. A group that can't be scanned now is left to the round."""
         with self._lock:
             now_s = time.monotonic()
             self._open_s = {group_id: until_s for group_id, until_s in self._open_s.items() if until_s > now_s}
@@ -278,7 +273,7 @@ class Watch:
         )
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:
-        """Seconds since an acknowledgement of the group moved something."""
+        """Returns for how many seconds no acknowledgement of the group has changed anything."""
         done, since_s = self._moved_s.get(line.group_id, (-1, now_s))
         if done != line.done:
             since_s = now_s
@@ -286,7 +281,7 @@ class Watch:
         return now_s - since_s
 
     def _dead_letters_stand_s(self, line: GroupLine, now_s: float) -> float:
-        """Seconds since the group had no waiting dead letter, or wrote one: each that is written archives its
+        """Returns for how many seconds dead letters have waited without one being written, which archives its
         record."""
         waiting, written, since_s = self._wrote_s.get(line.group_id, (0, -1, now_s))
         if not line.archiving or not waiting or line.archiving < waiting or line.archived > written:
@@ -301,7 +296,7 @@ def _is_left(group: WatchedGroup | None) -> bool:
 
 
 def _not_seen(group_id: str, error: ShareGroupError, before: WatchedGroup | None) -> WatchedGroup:
-    """A group that can't be scanned: as it was before, if nobody answered, marked with the error."""
+    """Returns a group that can't be scanned: marked with the error and, if nobody answered, otherwise as before."""
     why = (Need.STUCK, type(error).__name__)
     if before is not None and isinstance(error, UNANSWERED):
         return replace(before, attention=(why, *(each for each in before.attention if each != why)))
@@ -310,8 +305,8 @@ def _not_seen(group_id: str, error: ShareGroupError, before: WatchedGroup | None
 
 
 def _troubled(page: InFlightPage) -> tuple[int, int, bool]:
-    """The records in flight that failed or were delivered before, and those of them in quarantine, of the page's runs;
-    and whether there are more runs than these."""
+    """Returns how many of the page's records in flight failed or were delivered before, how many of these are in
+    quarantine, and whether there are more runs than these."""
     failed = quarantined = 0
     for run in page.runs:
         size = run.last - run.first + 1

@@ -1,7 +1,7 @@
-"""Finds what the page has where the doctor prints a command: a button with the same action, a link to what it shows,
-or a sentence why there is neither.
+"""Finds what the page offers in place of a command that the doctor prints: a button with the same action, a link to
+what the command shows, or a sentence why there is neither.
 
-Rule: a button is a form of the page: the action is tried first, with the rights of the person who asks.
+Rule: a button is a form of the page. Its action is dry-run first, with the rights of the person who asks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ BROKERS = "The page does nothing on brokers and topics: that is for the command.
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way out of a finding. ``kind``: of the form that the button sends; ``path``: where the link leads; ``fields``:
-    of the one or the other; ``why_none``: why the page has neither."""
+    """What the page offers for a finding. ``kind``: the form that the button sends; ``path``: where the link leads;
+    ``fields``: the values for either; ``why_none``: why there is neither."""
 
     label: str = ""
     kind: str = ""
@@ -27,7 +27,7 @@ class Way:
 
 
 def ways_of(group_id: str, finding: Finding) -> tuple[Way, ...]:
-    """The page's ways out of a finding; none if it has no command."""
+    """Returns what the page offers for a finding; nothing if the finding has no command."""
     about = {name: str(value) for name, value in finding.about.items()}
     return _WAYS[finding.rule](group_id, about) if finding.command else ()
 
@@ -90,4 +90,4 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "start-offset-below-log-start": _none,
     "session-shorter-than-restart": _members,
 }
-"""The ways by the names of the doctor's rules."""
+"""What the page offers, by the names of the doctor's rules."""

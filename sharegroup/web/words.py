@@ -1,6 +1,6 @@
 """The page's own words for errors whose texts are written for the command line.
 
-Rule: no error of the page names a command, or one of its flags: it names what the page has.
+Rule: no error on the page names a command or a flag; it names what the page has.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _OWN: Mapping[str, str] = {
     "MemberNotFound": "Share group {group_id} has no member {member_id}. Its page lists its members.",
     "UnknownSharePartition": "Share group {group_id} has no state of {partition}. Its page lists its partitions.",
 }
-"""The page's texts, by the name of the error."""
+"""The page's texts, by the error's name."""
 OF_COMMANDS = re.compile(
     r"(?:^|[\s(`])--?[a-z][\w-]+|\.sh\b|\bforced?\b|"
     r"\bsharegroup (?:check|configs|consume|coordinator|demo|dlq|doctor|groups|in-flight|perf|top|web)\b"
 )
-"""The pattern finds what a command line alone has: a flag, a command, or the word for going on all the same."""
+"""Finds what only a command line has: a flag, a command, or the word "force"."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 def said(error: Exception) -> str:
-    """The error's sentences in the page's words. Sentences about commands are left out."""
+    """Returns the error's sentences in the page's words, without sentences about commands."""
     own = _OWN.get(type(error).__name__)
     if own is not None and isinstance(error, ShareGroupError):
         return own.format_map({name: clean(str(value)[:MOST_SHOWN]) for name, value in error.fields.items()})
@@ -54,5 +54,5 @@ def said(error: Exception) -> str:
 
 
 def told(error: Exception) -> str:
-    """The error's name and its sentences."""
+    """Returns the error's name and its sentences."""
     return said(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {said(error)}"
