@@ -122,7 +122,7 @@ def main():
 
 @contextlib.contextmanager
 def one_at_a_time(name):
-    """A second make waits here, then finds everything done."""
+    """A second make waits here, and then finds everything done."""
     os.makedirs(BUILD, exist_ok=True)
     with open(os.path.join(BUILD, name), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -142,7 +142,7 @@ def download(java, test, soak, bench, kafka):
 
 
 def kafkas(test, soak, kafka):
-    """The versions of the brokers that are wanted, each once."""
+    """Returns the versions of the wanted brokers, each once."""
     if kafka and not re.match(r"\d+\.\d+\.\d+$", kafka):
         raise CannotSetUp("--kafka {}: name a release, as {}".format(kafka, OLDER_KAFKA))
     wanted = [KAFKA_VERSION] + [OLDER_KAFKA] * test + list(OTHER_KAFKAS) * soak
@@ -150,7 +150,7 @@ def kafkas(test, soak, kafka):
 
 
 def find_python():
-    """The Python for the environment: this one, or a newer one on the PATH if this one is too old."""
+    """Returns the Python for the environment: this one, or a newer one on the PATH if this one is too old."""
     if sys.version_info[:2] >= MINIMUM_PYTHON:
         return sys.executable
     for minor in range(14, MINIMUM_PYTHON[1] - 1, -1):
@@ -165,7 +165,7 @@ def find_python():
 
 
 def find_java():
-    """The java that Spark uses: that of JAVA_HOME if it is set, else that of the PATH."""
+    """Returns the java that Spark uses: that of JAVA_HOME if it is set, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = "install Java {} or newer and put `java` on the PATH, or point JAVA_HOME at it".format(MINIMUM_JAVA)
@@ -183,8 +183,8 @@ def find_java():
 
 
 def install_packages(python):
-    """Makes .venv and installs this clone into it, editable, with all extras, which also builds the compiled reader.
-    The stamp file has a fingerprint of the packages."""
+    """Make .venv and install this clone into it, editable, with all extras; this also builds the compiled reader. The
+    stamp file has a fingerprint of the packages."""
     stamp = os.path.join(VENV, ".sharegroup-stamp")
     wanted = packages_fingerprint()
     if os.path.exists(VENV_PYTHON) and read_text(stamp) == wanted:
@@ -216,7 +216,7 @@ def install(wanted, advice):
 
 
 def uv_settings():
-    """Returns the settings of pip's files and PIP_ variables under uv's names: uv does not read the former."""
+    """Returns the settings in pip's files and PIP_ variables under uv's names, since uv does not read pip's files."""
     listed = subprocess.run([VENV_PYTHON, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, check=False).stdout
     settings = {}
     for line in listed.decode("utf-8", "replace").splitlines():
@@ -229,7 +229,7 @@ def uv_settings():
 
 
 def install_spark(version):
-    """Install another pyspark that is served into a folder of its own, for tests that put it first on the path."""
+    """Install another supported pyspark into a folder of its own. Tests put the folder first on the path."""
     target = os.path.join(BUILD, "pyspark-" + version)
     stamp = os.path.join(target, ".complete")
     if read_text(stamp) == version:
@@ -243,9 +243,9 @@ def install_spark(version):
 
 
 def remove_copy_of_pyspark(packages):
-    """Remove pyspark.zip, which has no byte code: each Python process that Spark starts compiled pyspark from it (a
-    quarter of the CPU time of a test with queries, and more than Spark's ten seconds on a busy machine). Spark puts
-    the file first on their path; without it they import the installed pyspark beside it."""
+    """Remove pyspark.zip, which has no byte code. Each Python process that Spark starts compiled pyspark from it: a
+    quarter of the CPU time of a test with queries, and more than Spark's ten seconds on a busy machine. Spark puts the
+    file first on their path; without it they import the installed pyspark."""
     for copy in glob.glob(os.path.join(packages, "pyspark", "python", "lib", "pyspark.zip")):
         os.remove(copy)
 
@@ -309,7 +309,7 @@ def spark_jars():
 
 
 def runs(python, *arguments):
-    """Whether this Python exists and works; a shim or a moved environment may not."""
+    """Whether this Python exists and works. A shim or a moved environment may not work."""
     try:
         command = [python] + list(arguments or ["-m", "pip", "--version"])
         return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
@@ -318,7 +318,7 @@ def runs(python, *arguments):
 
 
 def run(command, advice, **settings):
-    """Run a command with these environment variables and its output in the log; a failure shows only the advice."""
+    """Run a command with these environment variables, and its output in the log. A failure shows only the advice."""
     with open(LOG, "ab") as log:
         log.write("\n$ {}\n".format(" ".join(command)).encode("utf-8"))
         log.flush()

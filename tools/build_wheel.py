@@ -39,7 +39,7 @@ def main():
 
 
 def tools():
-    """The Python of the environment that has the tools."""
+    """Returns the Python of the environment with the tools."""
     python = os.path.join(TOOLS, "bin", "python")
     if not os.path.exists(python):
         venv.create(TOOLS, with_pip=True)
@@ -48,7 +48,7 @@ def tools():
 
 
 def build(python, sdist, target):
-    """The wheel, whose compiled reader is for the target."""
+    """Build the wheel, whose compiled reader is for the target."""
     zig = "{} -m ziglang cc -target {}".format(python, target)
     environment = dict(os.environ, CC=zig, LDSHARED=zig + " -shared", SHAREGROUP_REQUIRE_NATIVE="1")
     run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", DIST, sdist], env=environment)

@@ -87,8 +87,8 @@ def draw(kafka: KafkaBroker) -> None:
 
 
 def history(kafka: KafkaBroker) -> ShareConsumer:
-    """A group with a record that fails always, a member that holds records, and dead letters whose topic is gone; and
-    a group that nobody consumes. Returns the consumer of the first, which holds nothing yet."""
+    """Make a group with a record that always fails, a member that holds records, and dead letters whose topic is
+    deleted; and a group that nobody consumes. Returns the consumer of the first group, which holds nothing yet."""
     base = {"bootstrap.servers": kafka.bootstrap, "share.auto.offset.reset": "earliest"}
     explicit = {**base, "group.id": "billing", "share.acknowledgement.mode": "explicit", "client.id": "billing-service"}
     kafka.create_topic("dlq.billing")
@@ -110,7 +110,7 @@ def history(kafka: KafkaBroker) -> ShareConsumer:
 
 
 def failing_query(kafka: KafkaBroker) -> None:
-    """A query that dies in its batch of 8 records, again and again."""
+    """Run a query that crashes again and again in its batch of 8 records."""
     client = CoordinatorClient.connect(kafka.bootstrap)
     plan_id = ""
     for _ in range(4):
@@ -143,7 +143,7 @@ def polled(consumer: ShareConsumer, count: int) -> list[Any]:
 
 
 def picture(command: str, screen: Any, bootstrap: str) -> str:
-    """The screen as SVG, under the command that printed it; with the fonts of the reader's system."""
+    """Returns the screen as SVG, below the command that printed it, with the fonts of the reader's system."""
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(Text(f"$ {command}", style="bold"))
     console.print(screen)

@@ -22,7 +22,7 @@ from tools.generated_files import write_or_check  # noqa: E402
 
 PAGE = "docs/do/command-line.md"
 CLUSTER = ["--bootstrap-server", "--command-config", "--command-property"]
-"""The options of every command that connects to a cluster; the page has them once."""
+"""The options of every command that connects to a cluster. The page has them once."""
 HEAD = """\
 # The command line
 
@@ -55,7 +55,7 @@ The screens of [top](../pictures/screen-top.svg), [doctor](../pictures/screen-do
 
 
 def render() -> dict[str, str]:
-    """The generated text by its path under the root."""
+    """Returns the generated text by its path under the root."""
     cluster = [_row(each) for each in _options(cli.commands["doctor"])[: len(CLUSTER)]]
     assert [row.split("`")[1] for row in cluster] == CLUSTER
     head = HEAD.replace("@@CLUSTER@@", "\n".join(cluster))
@@ -85,7 +85,7 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _help(text: str) -> Iterator[str]:
-    """The paragraphs of a help text, in lines of at most 138 characters; what follows a \\b is code."""
+    """Yields the paragraphs of a help text, in lines of at most 138 characters. Text after a \b is code."""
     for number, paragraph in enumerate(re.split(r"\n\n+", text)):
         if number:
             yield ""

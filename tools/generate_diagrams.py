@@ -24,11 +24,12 @@ TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
     ("docs/trust/protocol.md", "plans"): plan_state.TRANSITIONS,
     ("docs/trust/protocol.md", "isolation"): isolation.TRANSITIONS,
 }
-"""The page of each diagram, its name there, and the table that it is drawn from."""
+"""For each diagram its page, its name there, and the table to draw."""
 
 
 def diagram(transitions: Mapping[tuple[Any, Any], Any]) -> str:
-    """A Mermaid state diagram: a line for each pair of states, with the events that move the one to the other."""
+    """Returns a Mermaid state diagram: a line for each pair of states, with the events that lead from one to the
+    other."""
     events: dict[tuple[Enum, Enum], list[str]] = {}
     for (before, event), after in transitions.items():
         events.setdefault((before, after), []).append(event.value)
@@ -37,11 +38,8 @@ def diagram(transitions: Mapping[tuple[Any, Any], Any]) -> str:
 
 
 def render() -> dict[str, str]:
-    """The text of each page, by its path under the root, with its diagrams as the tables have them now.
-
-    Raises:
-        ValueError: a page has no place for its diagram.
-    """
+    """Returns the text of each page by its path under the root, with the diagrams of the current tables. Raises
+    ValueError if a page has no place for its diagram."""
     pages: dict[str, str] = {}
     for (page, name), transitions in TABLES.items():
         text = pages.get(page) or (ROOT / page).read_text(encoding="utf-8")

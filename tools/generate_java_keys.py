@@ -59,7 +59,7 @@ _CLIENTS = (
 
 
 def read_jars(version: str) -> dict[str, str]:
-    """Return the lines of a Kafka's keys, by key: name, type and default, separated by tabs."""
+    """Returns a line for each key of this Kafka: name, type and default, separated by tabs."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "ClientKeys.java"
         program.write_text(_PROGRAM)
@@ -69,17 +69,14 @@ def read_jars(version: str) -> dict[str, str]:
 
 
 def all_keys() -> dict[str, tuple[str, str]]:
-    """Return type and default of each key in tests/unit/kafka/java_keys.tsv."""
+    """Returns type and default of each key in tests/unit/kafka/java_keys.tsv."""
     lines = [line.split("\t") for line in KEYS.read_text().splitlines() if not line.startswith("#")]
     return {name: (kind, default) for name, kind, default in lines}
 
 
 def outcome(key: str) -> tuple[str, str]:
-    """Return what becomes of a key, in a word, and what to know, in Markdown.
-
-    Raises:
-        LookupError: no table has the key.
-    """
+    """Returns in a word what becomes of a key, and what to know, in Markdown. Raises LookupError if no table has the
+    key."""
     if key in java_keys.RENAMED:
         return "translated", f"`{java_keys.RENAMED[key]}`"
     if key in java_keys.BY_VALUE:
@@ -145,7 +142,6 @@ A setting without what it needs is refused at once.
 
 
 def page() -> str:
-    """Return the text of the page."""
     found = {key: outcome(key) for key in all_keys()}
     counts = Counter(kind for kind, _ in found.values())
     fields = {kind.replace(" ", "_"): str(counts[kind]) for kind in ("native", "translated", "refused", "no meaning")}
@@ -164,7 +160,7 @@ _KEY = re.compile(r"\b((?:kafka|share|sasl|ssl)\.[a-z_.*]*[a-z*])(?:=([\w:.]+))?
 
 
 def _cell(text: str) -> str:
-    """Keys as code, where they are not yet."""
+    """Write keys as code, if they are not yet."""
     parts = text.split("`")
     parts[::2] = [_KEY.sub(_code, part) for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")

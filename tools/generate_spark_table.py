@@ -88,11 +88,8 @@ ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
 
 
 def look_at(version: str | None) -> Has:
-    """The answer of a pyspark in .build; of the installed one for None.
-
-    Raises:
-        RuntimeError: the source does not take what that Spark gives.
-    """
+    """Returns the answer of a pyspark in .build; for None, of the installed one. Raises RuntimeError if the source does
+    not take what that Spark gives."""
     paths = [str(ROOT)] if version is None else [str(ROOT / ".build" / f"pyspark-{version}"), str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, check=False)
@@ -105,14 +102,14 @@ def look_at(version: str | None) -> Has:
 
 
 def columns() -> dict[str, list[str]]:
-    """The words of the rows by Spark, as 4.0. The environment's pyspark is the newest, or, with an old Python, one of
-    the others."""
+    """Returns the words of the rows, by Spark as 4.0. The environment's pyspark is the newest or, with an old Python,
+    one of the others."""
     found = [look_at(version) for version in (*SPARK_WITHOUT_START, OLDEST_SPARK_WITH_START, None)]
     return {has["version"].rpartition(".")[0]: [word(has) for _, word in ROWS] for has in found}
 
 
 def table() -> str:
-    """The table, a column for each Spark."""
+    """Returns the table, with a column for each Spark."""
     found = columns()
     rows = [["", *found], ["---"] * (len(found) + 1)]
     rows += [[name, *(words[index] for words in found.values())] for index, (name, _) in enumerate(ROWS)]
@@ -120,7 +117,7 @@ def table() -> str:
 
 
 def written() -> dict[str, list[str]]:
-    """The columns in the page."""
+    """Returns the columns in the page."""
     _, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
     lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("|")]
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
@@ -128,7 +125,7 @@ def written() -> dict[str, list[str]]:
 
 
 def render() -> dict[str, str]:
-    """The page with the table of now."""
+    """Returns the page with the current table."""
     before, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     return {PAGE: f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"}

@@ -1,4 +1,4 @@
-"""Write generated files into the repository, or compare them with the files there."""
+"""Writes generated files into the repository, or compares them with the files there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def write_or_check(files: Mapping[str, str], arguments: list[str], verb: str) -> int:
-    """``files``: path under the root -> text. Writes those that differ, or with ``--check`` only names them and returns
-    exit status 1. ``verb`` says what was done: drawn, written."""
+    """``files``: the text of each path. Write the files that differ; with ``--check`` only name them, and return exit
+    status 1."""
     check = "--check" in arguments
     stale = []
     for name, text in files.items():

@@ -21,12 +21,12 @@ from mutmut.workers import isolation
 
 MEMORY_BYTES = 4 << 30  # a mutant that never ends may also grow
 FAILED = "failed-tests.txt"
-"""A file in mutants/: a line for each mutant that a test failed on, with its function and the test."""
+"""A file in mutants/ with a line for each mutant that a test failed on: its function and the test."""
 
 
 class CollectedOnce(harness.PytestRunner):
-    """Runs a mutant's tests as items that the parent process collected: first those that failed on other mutants of the
-    same function, the last one first, then the others, the fastest first."""
+    """Runs a mutant's tests as items that the parent process collected. First come tests that failed on other mutants
+    of the same function, the last one first; then the others, the fastest first."""
 
     def run_forced_fail(self):
         """Collect the tests; mutmut calls this last before the forks."""
@@ -43,8 +43,8 @@ class CollectedOnce(harness.PytestRunner):
         return failed
 
     def run_tests(self, *, mutant_name, tests):
-        """Run the mutant's tests. Returns 0 if all pass, 1 at the first that fails. It runs in a process of the
-        mutant's own, unless the mutant has no name."""
+        """Run the mutant's tests, in a process of the mutant's own unless it has no name. Returns 0 if all pass, 1 at
+        the first failure."""
         if mutant_name is None:
             return super().run_tests(mutant_name=mutant_name, tests=tests)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -61,7 +61,7 @@ class CollectedOnce(harness.PytestRunner):
 
 
 def _failed_tests(function, tests):
-    """Returns those of the tests that failed on mutants of the function, the last one first."""
+    """Returns the tests that failed on mutants of the function, the last one first."""
     if not os.path.exists(FAILED):
         return []
     with open(FAILED) as lines:
@@ -70,7 +70,7 @@ def _failed_tests(function, tests):
 
 
 def _forget_results():
-    """Empty the core's caches: a mutant's process would find the right results of the tests before the forks there."""
+    """Empty the core's caches. Otherwise a mutant's process would find the right results of tests before the forks."""
     for name, module in list(sys.modules.items()):
         if name.startswith("coordinator."):
             for value in vars(module).values():

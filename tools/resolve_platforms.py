@@ -37,7 +37,7 @@ END = "<!-- The end of the platforms. -->"
 TOOLS = ROOT / "build" / "platform-tools"
 UV = "uv==0.13.9"
 AT_ONCE = 6
-"""This number of resolutions run at once: each mostly waits for the registry."""
+"""This many resolutions run at once, since each mostly waits for the registry."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 SERVED = {
     "Linux on x86_64, glibc 2.28 or newer": "x86_64-manylinux_2_28",
@@ -45,21 +45,21 @@ SERVED = {
     "macOS 13 or newer on arm64": "aarch64-apple-darwin",
     "macOS 13 or newer on x86_64": "x86_64-apple-darwin",
 }
-"""uv's names of platforms by ours. A platform here must resolve."""
+"""uv's names of supported platforms, by ours. Each of them must resolve."""
 NOT_SERVED = {
     "Linux with an older glibc": "x86_64-manylinux2014",
     "Linux with musl (Alpine)": "x86_64-unknown-linux-musl",
 }
 EXTRAS = ("metrics", "web", "notebooks")
-"""The extras for users; pyspark is resolved by itself."""
+"""The extras for users. pyspark is resolved by itself."""
 COMPILED = ("confluent-kafka", "pyarrow", "numpy", "msgspec", "google-re2")
-"""The requirements with compiled code: each may need a newer Python than setup.py does."""
+"""Requirements with compiled code. Each may need a newer Python than setup.py does."""
 _MISSING = re.compile(r"([\w-]+)(?:[<>=]=?[\w.,<>=]+)? (?:has|have) no usable wheels")
 
 
 @cache
 def requirements(*extras: str) -> list[str]:
-    """The lines that setup.py requires, and those that these extras add."""
+    """Returns the lines that setup.py requires, and those that these extras add."""
     with mock.patch.object(setuptools, "setup") as found:
         runpy.run_path(str(ROOT / "setup.py"))
     given: dict[str, Any] = found.call_args.kwargs
@@ -67,11 +67,8 @@ def requirements(*extras: str) -> list[str]:
 
 
 def uv() -> str:
-    """Installs uv in an environment of its own, in the version whose messages `resolve` parses. Returns its path.
-
-    Raises:
-        CalledProcessError: the package registry does not have it.
-    """
+    """Install uv in an environment of its own, in the version whose messages `resolve` parses. Returns its path. Raises
+    CalledProcessError if the package registry lacks it."""
     command = TOOLS / "bin" / "uv"
     if not command.exists():
         venv.create(TOOLS, with_pip=True)
@@ -80,11 +77,8 @@ def uv() -> str:
 
 
 def resolve(lines: Iterable[str], python: str, *given: str) -> dict[str, str]:
-    """Returns the versions by package: "" for a package without a wheel.
-
-    Raises:
-        RuntimeError: nothing fits for another reason.
-    """
+    """Returns the versions by package; empty for a package without a wheel. Raises RuntimeError if nothing fits for
+    another reason."""
     command = [uv(), "pip", "compile", "-q", "--no-header", "--no-annotate", "--python-version", python]
     command += ["--python", sys.executable, "--no-python-downloads", *given, "-"]  # it would download that Python
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UV_")}
@@ -98,24 +92,24 @@ def resolve(lines: Iterable[str], python: str, *given: str) -> dict[str, str]:
 
 
 def wheels(python: str, platform: str) -> dict[str, str]:
-    """As `resolve`: the newest of everything that users need there, from wheels alone."""
+    """As `resolve`: the newest versions of everything that users need there, only from wheels."""
     return resolve(requirements(*EXTRAS), python, "--python-platform", platform, "--no-build")
 
 
 def spark(python: str) -> str:
-    """The newest pyspark that pip takes there, as 4.3."""
+    """Returns the newest pyspark that pip takes there, as 4.3."""
     (line,) = set(requirements("spark")) - set(requirements())
     return resolve([line], python, "--no-deps")["pyspark"].rpartition(".")[0]
 
 
 def cell(found: dict[str, str]) -> str:
-    """The words of the table on a resolution."""
+    """Returns the words of the table for a resolution."""
     missing = [name for name, version in found.items() if not version]
     return f"without {', '.join(missing)}" if missing else "yes"
 
 
 def lowest(python: str) -> dict[str, str]:
-    """The lowest versions with wheels on all served platforms, by package."""
+    """Returns the lowest versions with wheels on all supported platforms, by package."""
     lines = [line for line in requirements() if line.startswith(COMPILED)]
     given = ("--no-build", "--no-deps", "--resolution", "lowest-direct", "--python-platform")
     found = [resolve(lines, python, *given, platform) for platform in SERVED.values()]
@@ -127,7 +121,7 @@ def _version(text: str) -> list[int]:
 
 
 def table() -> str:
-    """The table, a column for each Python."""
+    """Returns the table, with a column for each Python."""
     uv(), requirements(), requirements(*EXTRAS), requirements("spark")  # before threads ask for them
     platforms = SERVED | NOT_SERVED
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -143,7 +137,7 @@ def table() -> str:
 
 
 def written() -> dict[str, dict[str, str]]:
-    """The table in the page: the cells by the row's name and by Python."""
+    """Returns the table in the page: the cells by the row's name and by Python."""
     _, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
     lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("|")]
     (_, *pythons), _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
@@ -151,7 +145,7 @@ def written() -> dict[str, dict[str, str]]:
 
 
 def lost() -> list[str]:
-    """A line for each platform, and each Python, that has wheels by the page and has none any more."""
+    """Returns a line for each platform and Python that has wheels by the page, and has none any more."""
     uv(), requirements(*EXTRAS)  # before threads ask for them
     page = written()
     asked = [(name, python) for name in SERVED for python, said in page[name].items() if said == "yes"]
@@ -162,8 +156,8 @@ def lost() -> list[str]:
 
 
 def report_lost() -> int:
-    """Prints what is lost. Returns the exit status. Without the resolver, or if the package registry fails meanwhile,
-    it prints that nothing is known."""
+    """Print what is lost, and return the exit status. Without uv, or if the package registry fails, print that nothing
+    is known."""
     try:
         uv()
         found = lost()
@@ -178,7 +172,7 @@ def report_lost() -> int:
 
 
 def render() -> dict[str, str]:
-    """The page with the table of now."""
+    """Returns the page with the current table."""
     before, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     return {PAGE: f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"}

@@ -40,7 +40,7 @@ def main():
 
 
 def execute(notebook, folder):
-    """Run all cells in a kernel of its own, whose working directory is ``folder``."""
+    """Run all cells in a new kernel, whose working directory is ``folder``."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -56,7 +56,7 @@ def execute(notebook, folder):
 
 
 def tidy(notebook):
-    """The notebook without what differs in each run."""
+    """Returns the notebook without anything that differs in each run."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -70,7 +70,7 @@ def tidy(notebook):
 
 
 def merged(outputs):
-    """The outputs, with neighbouring pieces of standard output as one."""
+    """Returns the outputs, with neighbouring pieces of standard output joined."""
     found = []
     for output in outputs:
         if found and output.output_type == found[-1].output_type == "stream":
