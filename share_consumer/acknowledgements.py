@@ -1,7 +1,7 @@
-"""Acknowledgements and signals on their way to the coordinator, and what the program gets of the answers: the result of
-a commit, the callback's calls, the refused signals.
+"""Acknowledgements and signals on their way to the coordinator, and what the program gets of the replies: the result of
+a commit, calls of the callback, refused signals.
 
-Rule: the callback is called in the program's own thread, from within a method of the consumer, once for each partition.
+Rule: the callback is called in the program's own thread, within a method of the consumer, once for each partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from coordinator.protocol.errors import ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import Acknowledge, MarkInProgress, PartitionProgress
-from share_consumer.errors import in_words, kafka_exception, of_code
+from share_consumer.errors import kafka_exception, of_code
 from share_consumer.membership import Membership
 from share_consumer.sending import Sending
 from share_consumer.worker import Worker
@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 Errors = Mapping[Key, str]
 LINGER_S = 0.05
-"""Outcomes wait up to this many seconds for the next request for records, and go with it. They wait only where that
-request comes without a poll (:attr:`Supply.asks_ahead`); else they are sent at once."""
+"""Outcomes wait up to this many seconds for the next request for records, which takes them along. They wait only if
+that request is sent without a poll (:attr:`Supply.asks_ahead`)."""
 Committed = dict[TopicPartition, KafkaException | None]
 
 
 class RefusedSignals(NamedTuple):
-    """Signals that the coordinator refused, and the exception that says why."""
+    """Signals that the coordinator refused, and why."""
 
     signals: PartitionProgress
     why: Exception
 
 
 class Acknowledgements:
-    """Sends the acknowledgements and signals of one consumer, in order. Its worker is not the one that asks for
-    records, so a commit waits for no poll."""
+    """Sends the acknowledgements and signals of one consumer, in order. Another worker requests records, so a commit
+    never waits for a poll."""
 
     def __init__(self, membership: Membership) -> None:
         self.callback: AcknowledgementCallback | None = None
@@ -55,11 +55,8 @@ class Acknowledgements:
         self._hurries = threading.Event()
         self._signals: deque[Future[list[RefusedSignals]]] = deque()
 
-    def __repr__(self) -> str:
-        return f"<Acknowledgements {len(self._sent)} on their way>"
-
     def send(self, sending: Sending) -> Future[dict[Key, str]]:
-        """Begin to send. The future has the errors by partition."""
+        """Send the acknowledgements later. The future gets the errors by partition."""
         future = self._worker.submit(lambda: acknowledged(self._membership, sending))
         self._sent.append((sending, future))
         return future
@@ -83,14 +80,14 @@ class Acknowledgements:
         return self._worker.submit(function)
 
     def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
-        """Track acknowledgements that go with another request; ``answer`` will have the errors by partition."""
+        """Track acknowledgements that another request carries. ``answer`` gets the errors by partition."""
         self._sent.append((sending, answer))
 
     def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
         self._signals.append(self._worker.submit(lambda: _refused_signals(self._membership, partitions)))
 
     def refused_signals(self) -> list[RefusedSignals]:
-        """Returns the refused signals whose answers have come since the last call."""
+        """Returns the signals that were refused since the last call."""
         refused = []
         while self._signals and self._signals[0].done():
             refused += self._signals.popleft().result()
@@ -105,7 +102,7 @@ class Acknowledgements:
         return settled
 
     def call_back(self, settled: Iterable[tuple[Sending, Errors]]) -> None:
-        """Call the callback for these answers. Raises what it raised, after all of its calls."""
+        """Call the callback for these replies. If it raises, raise its first exception after all calls."""
         raised: BaseException | None = None
         for sending, errors in settled:
             for key, offsets in sending.offsets.items() if self.callback is not None else ():
@@ -155,7 +152,7 @@ def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress
             for batch in signals.batches if name in errors else ():
                 alone = PartitionProgress(topic_id=signals.topic_id, partition=signals.partition, batches=(batch,))
                 if answer := _errors_of_signals(membership, (alone,)).get(name):
-                    refused.append(RefusedSignals(alone, in_words(*answer)))
+                    refused.append(RefusedSignals(alone, of_code(*answer)))
         return refused
     except Exception as error:  # noqa: BLE001 - an error without an answer would never be told
         told = kafka_exception(error) if isinstance(error, ShareGroupError) else error
@@ -169,12 +166,12 @@ def _errors_of_signals(
 
 
 def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:
-    """Returns the errors by partition where one error concerns all."""
+    """Returns one error for all partitions."""
     return sending.all_failed(error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN")
 
 
 def committed(sending: Sending, errors: Errors) -> Committed:
-    """The result of a commit, by partition."""
+    """Returns the result of a commit, by partition."""
     return {_named(key): _exception(errors.get(key)) for key in sending.records}
 
 

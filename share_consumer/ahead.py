@@ -1,8 +1,8 @@
-"""The records that a ShareConsumer has acquired and no poll has returned yet.
+"""The records that a ShareConsumer has acquired and that no poll has returned yet.
 
-Rule: a record is handed out under a lock that is known to be its consumer's: one that ended, or whose renewal was
-refused, is given up, and after a lapse of the session a lock is renewed before a poll returns its record. Thread-safe:
-one thread reads, one renews, and the program's takes.
+Rule: a record is returned only under a lock that is known to be the consumer's. If the lock has ended, or its renewal
+was refused, the record is dropped. After a lapse of the session, the lock is renewed before a poll returns the record.
+Thread-safe: one thread reads, one renews, and the program's thread takes records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Acquired:
         self.unread = unread
 
     def take_in(self) -> list[Unread]:
-        """Let polls return the records from now on. Returns the offsets without a record, for the next request."""
+        """From now on polls may return the records. Returns the offsets without a record, for the next request."""
         self._is_taken_in = True
         unread, self.unread = self.unread, []
         self._drop_lost()
@@ -59,8 +59,8 @@ class Acquired:
         return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Apply the answer to a renewal: the locks last until ``renewal.until_s``. The records of the refused ranges,
-        ``lost``, are dropped."""
+        """Apply the reply to a renewal: the locks last until ``renewal.until_s``, and the records in the refused ranges
+        ``lost`` are dropped."""
         if self.answered_s > renewal.began_s:
             return  # the renewal may not have named it
         self._lost += lost
@@ -93,9 +93,6 @@ class Ahead:
         self._rest: Acquired | None = None
         self._waiting: deque[Acquired] = deque()
 
-    def __repr__(self) -> str:
-        return f"<Ahead {self.records} records>"
-
     @property
     def records(self) -> int:
         with self._changing:
@@ -107,7 +104,7 @@ class Ahead:
 
     @property
     def has_rest(self) -> bool:
-        """Whether an acquisition was read in part: the rest is read before anything else is acquired."""
+        """Whether an acquisition was read only in part. Its rest is read before anything else is acquired."""
         return self._rest is not None
 
     def split(self, acquired: Acquired, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> None:
@@ -118,7 +115,7 @@ class Ahead:
                 self._rest = acquired.split(read, left)
 
     def begin_rest(self, now_s: float, joins: Joins) -> Acquired | None:
-        """Returns the rest to read now; None if none is known to be the consumer's."""
+        """Returns the rest of an acquisition to read; None if its locks may have ended."""
         with self._changing:
             rest, self._rest = self._rest, None
             if rest is not None and now_s < rest.until_s and rest.joins == joins:
@@ -127,8 +124,8 @@ class Ahead:
             return None
 
     def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
-        """Let polls return the acquisition's records. Returns its offsets without a record; none if its locks have
-        ended."""
+        """From now on polls may return the acquisition's records. Returns its offsets without a record; none if its
+        locks have ended."""
         with self._changing:
             self._reading = None
             unread = acquired.take_in()
@@ -139,8 +136,8 @@ class Ahead:
             return unread if now_s < acquired.until_s else []
 
     def needs_renewal(self, now_s: float, joins: Joins, lives_until_s: float) -> bool:
-        """Whether the locks of the next records must be renewed before a poll returns them: too much of their time is
-        over, or the session may have lapsed."""
+        """Whether the locks of the next records must be renewed before a poll returns the records, since the locks are
+        old, or since the session may have lapsed."""
         with self._changing:
             return any(
                 each.joins != joins or now_s >= min(lives_until_s, each.until_s - LEFT_OF_THE_LOCK * each.lock_s)
@@ -149,8 +146,8 @@ class Ahead:
             )
 
     def look(self, most: int, now_s: float, joins: Joins) -> list[RecordRun]:
-        """Returns the next records, up to ``most``, as parts of runs; :meth:`remove` takes them away. Drops what is no
-        longer known to be the consumer's."""
+        """Returns up to ``most`` of the next records, as parts of runs; call :meth:`remove` to take them. Drops records
+        that may no longer be the consumer's."""
         with self._changing:
             self._waiting = deque(e for e in self._waiting if e.runs and now_s < e.until_s and e.joins == joins)
             return list(_parts((run for each in self._waiting for run in each.runs), most))

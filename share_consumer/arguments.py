@@ -20,8 +20,8 @@ def c_int(argument: object, bits: int = 32) -> int:
     """Returns the argument as an integer of ``bits`` bits, as C code takes it.
 
     Raises:
-        TypeError: it is no integer.
-        OverflowError: it has more bits.
+        TypeError: the argument is no integer.
+        OverflowError: the argument has more bits.
     """
     number = operator.index(argument)  # type: ignore[arg-type]  # it raises TypeError
     if number.bit_length() < bits:

@@ -36,9 +36,6 @@ class Callbacks:
         }
         """What the clients that read have in the place of the program's functions."""
 
-    def __repr__(self) -> str:
-        return f"<Callbacks {', '.join(self._functions)}>"
-
     def __bool__(self) -> bool:
         return bool(self._functions)
 

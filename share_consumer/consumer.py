@@ -1,7 +1,7 @@
 """The ShareConsumer, with the methods, the exceptions and the messages of confluent_kafka.ShareConsumer.
 
-Rule: delivery is at least once. In implicit mode the next poll or commit accepts what the last poll returned; records
-without an outcome at close() are released.
+Rule: delivery is at least once. In implicit mode the next poll or commit accepts the records of the last poll. close()
+releases records without an outcome.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ def _serve(callbacks: Callbacks, options: ConsumerOptions) -> None:
 
 
 class ShareConsumer:
-    """A member of a share group that gets single records, each for a limited time, and acknowledges each of them.
+    """A member of a share group. It gets single records, each under a lock for a limited time, and acknowledges each of
+    them.
 
-    The constructor takes a configuration dict, or keywords, as confluent_kafka.ShareConsumer does. Like that class a
-    ShareConsumer is for one thread at a time; another thread may call :meth:`wakeup` alone.
+    The constructor takes a configuration dict, or keywords, as confluent_kafka.ShareConsumer does. Like that class, a
+    ShareConsumer is for one thread at a time; only :meth:`wakeup` may be called by another thread.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
-        """Checks the configuration; connects nowhere yet.
+        """Check the configuration; the first connection comes later.
 
         Raises:
             KafkaException, ValueError, TypeError: the configuration is wrong, as of ConsumerOptions.parse.
-            RuntimeError: it was called before.
+            RuntimeError: the constructor was called before.
         """
         if hasattr(self, "_inside"):
             raise RuntimeError("ShareConsumer already initialized")
@@ -117,12 +118,12 @@ class ShareConsumer:
     # --- the subscription
 
     def subscribe(self, topics: list[str]) -> None:
-        """Subscribe to these topics in place of those before. A list of one name that begins with ^ is a regular
-        expression (RE2) for whole names.
+        """Subscribe to these topics instead of those before. A single name that begins with ^ is a regular expression
+        (RE2) for whole names.
 
         Raises:
-            TypeError: it is no list.
-            ValueError: a name is empty, or named twice.
+            TypeError: ``topics`` is no list.
+            ValueError: a name is empty, or is there twice.
         """
         with self._inside.enter():
             if not isinstance(topics, list):
@@ -156,10 +157,10 @@ class ShareConsumer:
         records of the poll before are accepted.
 
         Raises:
-            IllegalStateException: nothing is subscribed to, or, in explicit mode, records of the poll before have no
+            IllegalStateException: there is no subscription or, in explicit mode, records of the poll before have no
                 outcome and are not in progress.
-            KafkaException: the coordinator, or the brokers, refuse; or the coordinator has refused signals. One
-                exception names all of them, once.
+            KafkaException: the coordinator or the brokers refuse; or the coordinator has refused signals, which one
+                exception names, once.
             WakeupException: another thread called :meth:`wakeup`.
         """
         before = None
@@ -283,9 +284,9 @@ class ShareConsumer:
         delay_ms: int | None = None,
     ) -> None:
         """Set the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
-        RENEW: the record stays with this consumer for another lock's time, and has to be acknowledged again.
-        ``reason``, of a REJECT: for the dead letter, which has its first 500 characters. ``delay_ms``, of a RELEASE: no
-        member gets the record before; None: the group's backoff.
+        RENEW: the record stays with this consumer under a new lock, and must be acknowledged again. ``reason``, for
+        REJECT: the dead letter has its first 500 characters. ``delay_ms``, for RELEASE: no member gets the record
+        earlier; None: the group's backoff applies.
 
         Raises:
             TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
@@ -334,10 +335,10 @@ class ShareConsumer:
                 raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
-        """Signal that the work on a record goes on, in explicit mode (KAFKA-20458): its lock lasts for the group's
-        group.share.in.progress.staleness.threshold.ms from then on, and a poll needs no outcome for it. The next poll
-        or commit sends the signal, or this method when max.in-flight.progress.batches are pending. ``hint``: for
-        people, up to 256 bytes in UTF-8; without one the hint before stays.
+        """Signal that the work on a record goes on, in explicit mode (KAFKA-20458). From then on the record's lock
+        lasts for the group's group.share.in.progress.staleness.threshold.ms, and a poll needs no outcome for it. The
+        next poll or commit sends the signal, or this method once max.in-flight.progress.batches signals are pending.
+        ``hint``: for people, up to 256 bytes in UTF-8; None keeps the hint before.
 
         Raises:
             TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.
@@ -375,8 +376,8 @@ class ShareConsumer:
             raise one_of(told)
 
     def commit_sync(self, timeout: float = 60) -> Committed:
-        """Send the outcomes and wait. Returns by partition None, or the exception that says why they were refused;
-        empty if there were no outcomes. In implicit mode the records of the last poll are accepted."""
+        """Send the outcomes and wait. Returns for each partition None, or the exception that says why its outcomes were
+        refused; empty if there were no outcomes. In implicit mode the records of the last poll are accepted."""
         with self._inside.enter():
             seconds = timeout_seconds(timeout)
             self._send_signals()
@@ -418,8 +419,7 @@ class ShareConsumer:
 
     def _outcomes(self) -> Sending:
         self._accept_returned()
-        with self._changing:
-            return self._in_flight.take()
+        return self._outgoing()
 
     def _renewed_came(self, deadline_s: float | None) -> bool:
         """Returns whether this poll returns records that the program renewed: new records come only after those."""
@@ -440,12 +440,8 @@ class ShareConsumer:
         return self._hand_over.waits
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have ``callback(offsets, exception)`` called, in this thread, with the answer to each partition's outcomes.
-        None removes it.
-
-        Raises:
-            TypeError: it can't be called.
-        """
+        """Have ``callback(offsets, exception)`` called, in this thread, with the reply to each partition's outcomes.
+        None removes the callback. Raises TypeError if the callback can't be called."""
         with self._inside.enter():
             if callback is not None and not callable(callback):
                 raise TypeError("callback must be callable or None")
@@ -462,8 +458,8 @@ class ShareConsumer:
     # --- locks
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long the locks of the last poll's records lasted at their acquisition, in milliseconds; None if no record
-        was acquired yet."""
+        """Returns how long the locks of the last poll's records lasted at first, in milliseconds; None before the first
+        record."""
         with self._inside.enter():
             return self._lock_timeout_ms
 
@@ -507,7 +503,7 @@ class ShareConsumer:
         self._waiting.forget_wakeup()
 
     def wakeup(self) -> None:
-        """Have the poll that runs now, or else the next one, raise WakeupException. Any thread may call it."""
+        """Make the current poll, or else the next one, raise WakeupException. Any thread may call this."""
         self.check_process()
         self._waiting.wakeup()
 
@@ -556,3 +552,11 @@ class ShareConsumer:
     def _leave(self) -> None:
         self._supply.leave()
         self._membership.close()
+
+
+class DeserializingShareConsumer(ShareConsumer):
+    """A ShareConsumer under the name, and with the constructor, of confluent_kafka.DeserializingShareConsumer. Every
+    ShareConsumer takes key.deserializer and value.deserializer."""
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        super().__init__(conf.copy())

@@ -28,9 +28,6 @@ class Departure:
         self._membership, self._acknowledgements = membership, acknowledgements
         self._in_flight, self._changing = in_flight, changing
 
-    def __repr__(self) -> str:
-        return f"<Departure of {self._membership!r}>"
-
     def holds_records(self) -> bool:
         """Send the outcomes that need no commit of the program. Returns whether the program holds records. Called in a
         thread of its own."""

@@ -37,26 +37,18 @@ class RecordHasOutcome(ShareGroupError, IllegalStateException):
     before it is acknowledged."""
 
 
-def kafka_exception(error: ShareGroupError) -> KafkaException:
-    """Returns a KafkaException whose KafkaError has Kafka's code and the text of the named error."""
-    code = getattr(KafkaError, error.kafka_error, KafkaError.UNKNOWN)
-    text = f"{type(error).__name__}: {error}"
-    raised = KafkaException(KafkaError(code, text, retriable=error.retriable))
+def kafka_exception(error: ShareGroupError, code: int | None = None) -> KafkaException:
+    """Returns a KafkaException whose KafkaError has the named error's text, and ``code``; None: Kafka's own code."""
+    number = getattr(KafkaError, error.kafka_error, KafkaError.UNKNOWN) if code is None else code
+    raised = KafkaException(KafkaError(number, f"{type(error).__name__}: {error}", retriable=error.retriable))
     raised.__cause__ = error
     return raised
 
 
-def invalid_config(error: ShareGroupError) -> KafkaException:
-    """The error of a wrong configuration, with librdkafka's code for one."""
-    raised = KafkaException(KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}"))
-    raised.__cause__ = error
-    return raised
-
-
-def of_code(name: str) -> KafkaException:
-    """Returns the exception for one of Kafka's error codes, by its name. ``text`` None: librdkafka's text for the
-    code."""
-    return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN)))
+def of_code(name: str, text: str | None = None) -> KafkaException:
+    """Returns the exception for one of Kafka's error codes, by its name. ``text`` None: librdkafka's text for it."""
+    code = getattr(KafkaError, name, KafkaError.UNKNOWN)
+    return KafkaException(KafkaError(code) if text is None else KafkaError(code, text))
 
 
 def one_of(errors: Sequence[Exception]) -> Exception:
@@ -70,8 +62,3 @@ def one_of(errors: Sequence[Exception]) -> Exception:
     told = KafkaException(KafkaError(first.code(), "; ".join(texts), retriable=first.retriable()))
     told.__cause__ = errors[0]
     return told
-
-
-def in_words(name: str, text: str) -> KafkaException:
-    """The exception of one of Kafka's error codes, by its name, with this text."""
-    return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN), text))

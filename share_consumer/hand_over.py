@@ -2,16 +2,31 @@
 
 Rule: if anything ends a poll before it returns, even a signal handler that raises (Ctrl+C), the next poll returns its
 records. So a poll's records count as returned only when the program calls the consumer again.
+
+A record that can't be deserialized stays in its batch, with its bytes, and says so by ``error()``: the program
+acknowledges it like any other.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from confluent_kafka import Messages
+from confluent_kafka import KafkaError, Messages
+from confluent_kafka.serialization import MessageField, SerializationContext
 
-from share_consumer.deserializing import Raw, deserialize
+from coordinator.kafka.record_headers import headers_of
 from share_consumer.message import Message
+
+Deserializer = Callable[..., Any]
+
+
+class _Raw(NamedTuple):
+    """A message with its key and value as the broker sent them."""
+
+    message: Message
+    key: Any
+    value: Any
 
 
 class HandOver:
@@ -20,12 +35,9 @@ class HandOver:
     def __init__(self, key_deserializer: Any, value_deserializer: Any) -> None:
         self._deserializers = key_deserializer, value_deserializer
         self._waiting: list[Message] = []
-        self._raws: list[Raw] = []
+        self._raws: list[_Raw] = []
         self.returned: list[Message] = []
         """The records that the last poll returned. The consumer empties this list once it has counted them."""
-
-    def __repr__(self) -> str:
-        return f"<HandOver {len(self._waiting)} records>"
 
     @property
     def waits(self) -> bool:
@@ -36,12 +48,12 @@ class HandOver:
         deserialized them."""
         if any(each is not None for each in self._deserializers) and not are_deserialized:
             readable = (message for message in messages if message.error() is None)
-            self._raws = [Raw(message, message.key(), message.value()) for message in readable]
+            self._raws = [_Raw(message, message.key(), message.value()) for message in readable]
         self._waiting = messages
 
     def messages(self) -> Messages:
         """Take the records for a poll. Raises what a deserializer raises."""
-        deserialize(self._raws, *self._deserializers)
+        _deserialize(self._raws, *self._deserializers)
         self.returned = messages = self._waiting
         self._waiting, self._raws = [], []
         return Messages._from_list(messages) if messages else Messages()  # type: ignore[arg-type]  # as confluent's
@@ -51,3 +63,27 @@ class HandOver:
         began."""
         if self.returned is not before and self.returned:
             self._waiting, self.returned = self.returned, []
+
+
+def _deserialize(raws: Iterable[_Raw], key: Deserializer | None, value: Deserializer | None) -> None:
+    """Deserialize keys and values in place. The key comes first, since its deserializer may prepare the value's. An
+    interrupted call can be repeated."""
+    if key is None and value is None:
+        return
+    for raw in raws:
+        _deserialize_one(raw, key, value)
+
+
+def _deserialize_one(raw: _Raw, key: Deserializer | None, value: Deserializer | None) -> None:
+    message = raw.message
+    context = SerializationContext(message.topic() or "", MessageField.KEY, headers_of(message))
+    code = KafkaError._KEY_DESERIALIZATION
+    try:
+        new_key = raw.key if key is None else key(raw.key, context)
+        code, context.field = KafkaError._VALUE_DESERIALIZATION, MessageField.VALUE
+        new_value = raw.value if value is None else value(raw.value, context)
+    except Exception as error:  # noqa: BLE001 - a deserializer is the program's
+        message.set_error(KafkaError(code, str(error)))
+        return
+    message.set_key(new_key)
+    message.set_value(new_value)

@@ -10,18 +10,18 @@ from collections.abc import Iterable
 
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
-from share_consumer.record_runs import RecordRun, Unread, acks_of_runs, batch
-from share_consumer.sending import Sending
+from share_consumer.record_runs import RecordRun, acks_of_runs, batch
+from share_consumer.sending import Sending, UnreadOffsets
 
 
-class ImplicitInFlight:
+class ImplicitInFlight(UnreadOffsets):
     """The records of one consumer, in the order in which polls return them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._runs: list[RecordRun] = []
         self._handed_out = 0
         self._accepted: list[RecordRun] = []
-        self._unread: list[Unread] = []
 
     def __repr__(self) -> str:
         return f"<ImplicitInFlight {self._handed_out} records handed out>"
@@ -33,10 +33,6 @@ class ImplicitInFlight:
                 # A topic that was deleted and made anew: nothing of the one before is held.
                 self._runs = [each for each in self._runs if each.key != run.key or each.topic_id == run.topic_id]
                 self._runs.append(run)
-
-    def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Add offsets without a record; the next request acknowledges them."""
-        self._unread += unread
 
     def hand_out(self, count: int) -> None:
         """Count the next ``count`` records, in the order of :meth:`add`, as handed to the program."""
@@ -56,13 +52,6 @@ class ImplicitInFlight:
     def holds_records(self) -> bool:
         """Whether there are records whose outcome was not sent yet."""
         return bool(self._runs or self._accepted)
-
-    def take_unread(self) -> Sending:
-        """Take the gaps to send."""
-        sending = Sending()
-        unread, self._unread = self._unread, []
-        sending.add_unread(unread)
-        return sending
 
     @property
     def has_outcomes(self) -> bool:

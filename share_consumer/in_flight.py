@@ -17,8 +17,8 @@ from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionProg
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.errors import RecordHasOutcome, RecordNotInFlight
 from share_consumer.message import AnyMessage, Message
-from share_consumer.record_runs import RecordRun, Unread, batch
-from share_consumer.sending import Sending
+from share_consumer.record_runs import RecordRun, batch
+from share_consumer.sending import Sending, UnreadOffsets
 from share_source.executor.range_cursor import Key
 
 What = TypeVar("What")
@@ -62,12 +62,12 @@ class _Partition:
         self.signalled: set[int] = set()
 
 
-class InFlight:
+class InFlight(UnreadOffsets):
     """The records of one consumer that are in flight."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._partitions: dict[Key, _Partition] = {}
-        self._unread: list[Unread] = []
         self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
 
     def __repr__(self) -> str:
@@ -101,10 +101,6 @@ class InFlight:
                 records.automatic.update(dict.fromkeys(offsets, run.outcome))
             records.messages.update(zip(offsets, run.messages, strict=True))
             records.counts.update(dict.fromkeys(offsets, run.delivery_count))
-
-    def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Add offsets that were acquired and not read; the next request acknowledges them."""
-        self._unread += unread
 
     def decide_unreadable(self) -> None:
         """Give unreadable records that the program has not decided their automatic outcome."""
@@ -141,12 +137,8 @@ class InFlight:
         return True
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
-        """Record that the program works on a record. A renewed record is the program's again: the next poll does not
-        return it.
-
-        Raises:
-            RecordNotInFlight, RecordHasOutcome: the program may not work on it.
-        """
+        """Record that the program works on a record. A renewed record goes back to the program: the next poll does not
+        return it. Raises RecordNotInFlight or RecordHasOutcome."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         key = (topic or "", -1 if partition is None else partition)
         records = self._partitions.get(key)
@@ -190,13 +182,6 @@ class InFlight:
     def holds_records(self) -> bool:
         """Whether there are records, renewed ones included, whose outcome was not sent yet."""
         return any(records.counts for records in self._partitions.values()) or any(self._renewed.values())
-
-    def take_unread(self) -> Sending:
-        """Take the gaps to send."""
-        sending = Sending()
-        unread, self._unread = self._unread, []
-        sending.add_unread(unread)
-        return sending
 
     @property
     def has_outcomes(self) -> bool:

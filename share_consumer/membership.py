@@ -45,9 +45,6 @@ class Membership:
         self._once = LogOnce(_log)
         self._closed = False
 
-    def __repr__(self) -> str:
-        return f"<Membership {self._options.group_id}/{self.member_id} {self._session!r}>"
-
     @property
     def joined(self) -> MemberSession | None:
         return self._session

@@ -31,7 +31,7 @@ from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.properties import TOKEN_FUNCTION
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.option_errors import MissingOption
-from share_consumer.errors import invalid_config
+from share_consumer.errors import kafka_exception
 
 Callback = Callable[..., Any]
 
@@ -161,13 +161,12 @@ class ConsumerOptions(GroupOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ConsumerOptions:
-        """Returns the options of the constructor's configuration.
+        """Returns the options in the constructor's configuration.
 
         Raises:
             KafkaException: a property, or its value, is refused (_INVALID_ARG).
-            ValueError: a property is one that no share consumer may have, group.id is missing, or librdkafka can make
-                no client of the properties.
-            TypeError, ValueError: a callback is not callable, as ``_CALLBACKS`` has it.
+            ValueError: a share consumer may not have a property, group.id is missing, or librdkafka can make no client.
+            TypeError, ValueError: a callback is not callable; ``_CALLBACKS`` says which of the two.
             AttributeError: default.topic.config is no dict.
         """
         beside = _beside(given)
@@ -195,7 +194,7 @@ class ConsumerOptions(GroupOptions):
             }
             return cls(**_parsed(texts, own), **beside_fields(beside), **own_fields)
         except ShareGroupError as error:
-            raise invalid_config(error) from error
+            raise kafka_exception(error, KafkaError._INVALID_ARG) from error
 
 
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +233,7 @@ def _in_librdkafkas_words(texts: Mapping[str, str]) -> dict[str, str]:
     try:
         return dict(to_librdkafka(texts, {}, prefix="", forbidden={}))
     except ShareGroupError as error:
-        raise invalid_config(error) from error
+        raise kafka_exception(error, KafkaError._INVALID_ARG) from error
 
 
 def _text(value: Any) -> str:

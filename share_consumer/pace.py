@@ -56,9 +56,6 @@ class Pace:
         self._bytes_each = 1.0
         self._read_each_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Pace {self._each_s} s a record, {self._backlog} in {self._full_answers} full answers>"
-
     @property
     def is_ahead(self) -> bool:
         return self._full_answers >= FULL_ANSWERS and self._backlog >= BACKLOG_RECORDS

@@ -30,9 +30,6 @@ class PausedPartitions:
         self._failures: dict[tuple[str, int], int] = {}
         self._until_s: dict[tuple[str, int], float] = {}
 
-    def __repr__(self) -> str:
-        return f"<PausedPartitions {sorted(self._failures)}>"
-
     def patience_s(self, plans: Iterable[PartitionPlan]) -> float:
         """Returns after how many seconds without a record the rest of these partitions is given up."""
         return PATIENCE_S * _doubled(max((self._failures.get(_key(plan), 0) for plan in plans), default=0))

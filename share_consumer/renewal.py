@@ -73,9 +73,6 @@ class Renewer:
         self._lock_s = 0.0
         self._renewing = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Renewer of locks of {self._lock_s:.1f} s>"
-
     def start(self, lock_timeout_ms: int) -> None:
         """Start the thread, or tell it the new length of the locks."""
         before_s, self._lock_s = self._lock_s, lock_timeout_ms / 1000

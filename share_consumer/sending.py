@@ -62,3 +62,20 @@ class Sending:
     def _batches_of(self, key: Key, topic_id: str) -> list[AckBatch]:
         self._keys[f"{topic_id}:{key[1]}"] = key
         return self._batches.setdefault((topic_id, key[1]), [])
+
+
+class UnreadOffsets:
+    """The offsets that a ShareConsumer acquired and that have no record. The next request acknowledges them."""
+
+    def __init__(self) -> None:
+        self._unread: list[Unread] = []
+
+    def add_unread(self, unread: Iterable[Unread]) -> None:
+        self._unread += unread
+
+    def take_unread(self) -> Sending:
+        """Take these offsets, to send their acknowledgements."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        return sending

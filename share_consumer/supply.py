@@ -66,9 +66,6 @@ class Supply:
         self._asked: _Asked | None = None
         self._again = False
 
-    def __repr__(self) -> str:
-        return f"<Supply {self.ahead!r} {self._pace!r}>"
-
     @property
     def threads(self) -> tuple[Fetcher, Worker]:
         """The parts with a thread, which must end when the consumer is dropped."""

@@ -25,9 +25,6 @@ class Waiting:
         self._waits = False
         self.polled_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Waiting {'in a poll' if self._waits else 'for a poll'}>"
-
     def polls_within(self, seconds: float) -> bool:
         return self._waits or time.monotonic() - self.polled_s < seconds
 

@@ -25,9 +25,6 @@ class Worker:
         self._entering = threading.Lock()
         self._closed = False
 
-    def __repr__(self) -> str:
-        return f"<Worker {self._name}>"
-
     def submit(self, function: Callable[[], Answer], answer: Future[Answer] | None = None) -> Future[Answer]:
         """Run the function after the calls before it. Returns the future of its result: ``answer``, or a new one. A
         future that is cancelled before its call begins has no result; after ``close`` it has IllegalStateException."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from coordinator.protocol.values import AcknowledgeType as AcknowledgeType
     from coordinator.state_log.placement import state_partition_of as state_partition_of
     from share_consumer.aio import AsyncShareConsumer as AsyncShareConsumer
+    from share_consumer.consumer import DeserializingShareConsumer as DeserializingShareConsumer
     from share_consumer.consumer import ShareConsumer as ShareConsumer
-    from share_consumer.deserializing_consumer import DeserializingShareConsumer as DeserializingShareConsumer
     from share_consumer.errors import WakeupException as WakeupException
     from share_sink import archive as archive
     from share_sink.decided_rows import decide as decide
@@ -55,7 +55,7 @@ _MODULES = {
     "Admin": "coordinator.admin.admin",
     "AsyncShareConsumer": "share_consumer.aio",
     "ConcurrentModificationException": "confluent_kafka",
-    "DeserializingShareConsumer": "share_consumer.deserializing_consumer",
+    "DeserializingShareConsumer": "share_consumer.consumer",
     "IllegalStateException": "confluent_kafka",
     "KafkaError": "confluent_kafka",
     "KafkaException": "confluent_kafka",
