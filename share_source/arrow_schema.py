@@ -31,33 +31,10 @@ _WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), *_DELIVERY])
 
 
 def spark_schema(include_headers: bool = False) -> StructType:
-    """The columns as Spark's schema."""
-    from pyspark.sql.types import (
-        ArrayType,
-        BinaryType,
-        IntegerType,
-        LongType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampType,
-    )
+    """Returns the columns as Spark's schema."""
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    return StructType(
-        [
-            StructField("key", BinaryType()),
-            StructField("value", BinaryType()),
-            StructField("topic", StringType()),
-            StructField("partition", IntegerType()),
-            StructField("offset", LongType()),
-            StructField("timestamp", TimestampType()),
-            StructField("timestampType", IntegerType()),
-            *([StructField("headers", ArrayType(header))] if include_headers else []),
-            StructField("deliveryCount", IntegerType()),
-            StructField("receipt", LongType()),
-        ]
-    )
+    return from_arrow_schema(arrow_schema(include_headers))
 
 
 def arrow_schema(include_headers: bool = False) -> pa.Schema:

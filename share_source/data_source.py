@@ -45,19 +45,6 @@ class ShareGroupDataSource(DataSource):
     ...     .option("startingOffsets", "earliest")
     ...     .load()
     ... )  # doctest: +SKIP
-
-    Take at most 10,000 records a batch, in eight tasks, with headers:
-
-    >>> df = (
-    ...     spark.readStream.format("sharegroup")
-    ...     .option("kafka.bootstrap.servers", "localhost:9092")
-    ...     .option("subscribe", "orders")
-    ...     .option("kafka.group.id", "billing")
-    ...     .option("maxOffsetsPerTrigger", 10_000)
-    ...     .option("minPartitions", 8)
-    ...     .option("includeHeaders", "true")
-    ...     .load()
-    ... )  # doctest: +SKIP
     """
 
     @classmethod

@@ -47,7 +47,8 @@ def parse_starting_offsets(
 
 def _check_offsets(topic: str, by_partition: Any, example: str) -> None:
     fine = isinstance(by_partition, dict) and all(
-        _is_partition_text(partition) and _is_offset(offset) for partition, offset in by_partition.items()
+        _is_partition_text(partition) and type(offset) is int and _EARLIEST <= offset < 2**63
+        for partition, offset in by_partition.items()
     )
     if not fine:
         problem = f"{topic} needs an offset from -2 on (-2 earliest, -1 latest) for each partition: {example}."
@@ -85,7 +86,3 @@ def _is_partition(value: Any) -> bool:
 
 def _is_partition_text(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 10 and _is_partition(int(text))
-
-
-def _is_offset(value: Any) -> bool:
-    return type(value) is int and _EARLIEST <= value < 2**63

@@ -58,6 +58,8 @@ class SourceOptions(GroupOptions):
         given = by_lower_name(options)
         shared = shared_fields(given, TABLE, "it names the share group whose records this query takes part in.")
         topics, pattern, assign = _subscription(given)
+        # A task waits for brokers as long as its query does.
+        outage_ms = CoordinatorConfig.parse(shared["coordinator_configs"]).share_broker_outage_timeout_ms
         return cls(
             **shared,
             topics=topics,
@@ -69,15 +71,9 @@ class SourceOptions(GroupOptions):
             max_records_per_partition=count(given, "maxRecordsPerPartition"),
             include_headers=flag(given, "includeHeaders", default=False),
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
-            poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs")
-            or _poll_timeout_ms(shared["coordinator_configs"]),
+            poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs") or max(outage_ms, LEAST_POLL_TIMEOUT_MS),
             member_name=str(MEMBER_NAME.parse(given.get(MEMBER_NAME.name, ""))),
         )
-
-
-def _poll_timeout_ms(coordinator_configs: Mapping[str, str]) -> int:
-    """Returns the default of kafkaConsumer.pollTimeoutMs: a task waits for brokers as long as its query does."""
-    return max(CoordinatorConfig.parse(coordinator_configs).share_broker_outage_timeout_ms, LEAST_POLL_TIMEOUT_MS)
 
 
 def _subscription(
@@ -92,7 +88,10 @@ def _subscription(
     if named[0] == "subscribe":
         return _topics(text), None, None
     if named[0] == "subscribePattern":
-        return (), _pattern(text), None
+        if not text:
+            raise InvalidOption(option="subscribePattern", problem="it is empty.")
+        check_pattern(text)
+        return (), text, None
     assign = parse_assign(text)
     for topic in assign:
         check_topic(topic)
@@ -110,10 +109,3 @@ def _topics(text: str) -> tuple[str, ...]:
             raise InvalidOption(option="subscribe", problem=problem)
         check_topic(topic)
     return topics
-
-
-def _pattern(text: str) -> str:
-    if not text:
-        raise InvalidOption(option="subscribePattern", problem="it is empty.")
-    check_pattern(text)
-    return text

@@ -28,9 +28,6 @@ class IdlePace:
         self._next_ms = SHORTEST_MS
         self._answered_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<IdlePace {self._next_ms} ms>"
-
     @property
     def is_idle(self) -> bool:
         """Whether the last requests came in quick succession, and found nothing."""

@@ -84,12 +84,8 @@ def plan_offset(group_id: str, member_id: str, plan: Plan) -> dict[str, Any]:
     topics: dict[str, dict[str, str]] = {}
     for part in plan.partitions:
         entry = topics.setdefault(part.topic, {"id": part.topic_id})
-        entry[str(part.partition)] = _ranges_text(part)
+        entry[str(part.partition)] = ",".join(f"{first}-{last}:{count}" for first, last, count in part.ranges)
     return {**initial_offset(group_id, member_id), "plan_id": plan.plan_id, "plan": topics}
-
-
-def _ranges_text(part: PartitionPlan) -> str:
-    return ",".join(f"{first}-{last}:{delivery_count}" for first, last, delivery_count in part.ranges)
 
 
 def _parsed_ranges(text: str) -> tuple[AcquiredRange, ...]:

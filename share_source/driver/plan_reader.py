@@ -27,7 +27,6 @@ from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
     LatestOffsets,
-    LeftOut,
     NextPlan,
     PartitionPlan,
     PlanReply,
@@ -198,7 +197,8 @@ class PlanReader(DataSourceStreamReader):
         warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
         self._warn_altered(offset.plan_id, reply)
         if reply.data_loss:
-            loss = self._data_loss(reply.data_loss)
+            count, ranges = sum(entry.count for entry in reply.data_loss), named_left_out(reply.data_loss)
+            loss = DataLoss(group_id=self._options.group_id, count=count, ranges=ranges)
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
@@ -313,13 +313,6 @@ class PlanReader(DataSourceStreamReader):
             reply = self._session.call(lambda who: LatestOffsets(**who))
             self._until, self._began_ms = reply.ends, reply.now_ms
         return self._session
-
-    def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
-        return DataLoss(
-            group_id=self._options.group_id,
-            count=sum(entry.count for entry in lost),
-            ranges=named_left_out(lost),
-        )
 
 
 def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:

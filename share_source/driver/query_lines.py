@@ -151,9 +151,6 @@ class QueryCounts:
         self._outcomes: Counter[str] = Counter()
         self._last = "none"
 
-    def __repr__(self) -> str:
-        return f"<QueryCounts {self}>"
-
     def __str__(self) -> str:
         outcomes = " ".join(f"{word}={self._outcomes[word]}" for word in ("accepted", "released", "rejected"))
         return (

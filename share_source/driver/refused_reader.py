@@ -22,9 +22,6 @@ class RefusedReader(DataSourceStreamReader):
     def __init__(self, error: ShareGroupError) -> None:
         self._error = error
 
-    def __repr__(self) -> str:
-        return f"<RefusedReader {type(self._error).__name__}>"
-
     @named_errors_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         raise self._error

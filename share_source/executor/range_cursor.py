@@ -40,9 +40,6 @@ class RangeCursor:
         self.position = self._ranges[0].first
         self._index = 0
 
-    def __repr__(self) -> str:
-        return f"<RangeCursor {self.topic}-{self.partition} position={self.position} last={self.last}>"
-
     @property
     def done(self) -> bool:
         return self.position > self.last

@@ -96,9 +96,6 @@ class ViewReader(DataSourceReader):
     def __init__(self, options: ViewOptions) -> None:
         self._options = options
 
-    def __repr__(self) -> str:
-        return f"<ViewReader {self._options!r}>"
-
     @named_errors_first
     def partitions(self) -> list[InputPartition]:
         """Read the group now, on the driver."""

@@ -14,7 +14,6 @@ from coordinator.protocol.arrow_types import TIMESTAMP
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import GroupDescription
 from coordinator.protocol.option_errors import MissingOption
-from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -176,15 +175,11 @@ def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | N
     yield _table("dead-letters", rows)
     for found in read_dead_letters(topic, config):
         if group_id in (None, found.group_id):
-            rows.append(_dead_letter(found))
+            rows.append({**_columns(found.named()), "key": found.key, "value": found.value})
         if len(rows) >= ROWS_AT_ONCE:
             yield _table("dead-letters", rows)
             rows = []
     yield _table("dead-letters", rows)
-
-
-def _dead_letter(found: DeadLetter) -> dict[str, Any]:
-    return {**_columns(found.named()), "key": found.key, "value": found.value}
 
 
 def _described(admin: Admin, group_id: str) -> GroupDescription:
