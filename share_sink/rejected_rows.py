@@ -58,7 +58,8 @@ class RejectedRows:
     def add(self, rows: pa.Table) -> None:
         if rows.num_rows:
             self._waiting.append(rows)
-        if sum(table.num_rows for table in self._waiting) >= SLICE_ROWS or self._waiting_bytes() >= SLICE_BYTES:
+        size = sum(int(table.nbytes) for table in self._waiting)
+        if size >= SLICE_BYTES or sum(table.num_rows for table in self._waiting) >= SLICE_ROWS:
             self._write()
 
     def finish(self) -> list[pa.Table]:
@@ -70,9 +71,6 @@ class RejectedRows:
         return self._runs
 
     # --- inside
-
-    def _waiting_bytes(self) -> int:
-        return sum(int(table.nbytes) for table in self._waiting)
 
     def _write(self) -> None:
         if not self._waiting:

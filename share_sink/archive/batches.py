@@ -94,7 +94,7 @@ class ArchiveWriter:
     def __init__(self, path: str, group_id: str, write: str, task_id: int) -> None:
         self._archive = archive_location(path)
         self._group_id = group_id
-        self._folder = _staging(write)
+        self._folder = f"_staging/{write}"
         # No two attempts write one file: Spark may start an attempt while another that it believes dead still writes.
         self._name = f"{task_id:06d}-{uuid.uuid4().hex}.parquet"
         self._files: dict[str, RowFile] = {}
@@ -107,7 +107,10 @@ class ArchiveWriter:
         topics = table.column("topic")
         rows = archive_rows(table, self._group_id)
         for topic in pc.unique(topics).to_pylist():
-            self._file_of(topic).add(rows.filter(pc.equal(topics, topic)))
+            if topic not in self._files:
+                path = f"{self._folder}/topic={quote(topic, safe='')}/{self._name}"
+                self._files[topic] = RowFile(self._archive, path)
+            self._files[topic].add(rows.filter(pc.equal(topics, topic)))
 
     def close(self) -> list[str]:
         """Close the files. Returns them for ``finish_batch``, which makes them visible."""
@@ -122,11 +125,6 @@ class ArchiveWriter:
                 file.discard()
             except ArchiveNotWritable as error:
                 _log.info("archive: the file %s was not deleted; the end of its batch removes it: %s", file.path, error)
-
-    def _file_of(self, topic: str) -> RowFile:
-        if topic not in self._files:
-            self._files[topic] = RowFile(self._archive, f"{self._folder}/topic={quote(topic, safe='')}/{self._name}")
-        return self._files[topic]
 
 
 def check_files(path: str, files: Iterable[str]) -> None:
@@ -176,7 +174,7 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
                 delete_file(archive, file)
             raise
         for write in writes:
-            _clear(archive, _staging(write))
+            _clear(archive, f"_staging/{write}")
     return list(plan)
 
 
@@ -188,7 +186,7 @@ def discard_write(path: str, writes: Iterable[str]) -> None:
         _log.info("archive: the failed batch's files were not deleted: %s", error)
         return
     for write in writes:
-        _clear(archive, _staging(write))
+        _clear(archive, f"_staging/{write}")
 
 
 def clear_old_staging(archive: ArchiveLocation) -> None:
@@ -313,10 +311,6 @@ def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> Non
             for file in read_json(archive, entry.path, Journal).files:
                 delete_file(archive, file)
     delete_file(archive, entry.path)
-
-
-def _staging(write: str) -> str:
-    return f"_staging/{write}"
 
 
 class _Versioned(msgspec.Struct):

@@ -51,7 +51,7 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
     archive = archive_location(path)
     check_exists(archive)
     with archive.named_errors():
-        for note in _notes(archive):
+        for note in _files(archive, _FOLDER, ".json"):
             _replace_files(archive, note)
         for orphan in archive.files_in(_FOLDER):
             delete_file(archive, orphan)
@@ -105,10 +105,6 @@ def _replace_files(archive: ArchiveLocation, note: str) -> None:
             delete_file(archive, source)
         archive.files.move(archive.at(noted.merged), archive.at(noted.target))
     delete_file(archive, note)
-
-
-def _notes(archive: ArchiveLocation) -> list[str]:
-    return _files(archive, _FOLDER, ".json")
 
 
 def _files(archive: ArchiveLocation, folder: str, suffix: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,12 +164,19 @@ def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str
     """Returns the record at this offset of any topic; None if the log has none. Raises as :func:`dead_letters`."""
     if not 0 <= partition < _partitions_of(topic, kafka_config):
         return None
-    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
-    try:
+    with _consumer_of(topic, kafka_config, _ONE_RECORD) as consumer:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), NO_PROGRESS_S)
         if not low <= offset < high:
             return None
         return next(_read(consumer, topic, {partition: (offset, offset + 1)}, _asking(kafka_config), batch=1), None)
+
+
+@contextmanager
+def _consumer_of(topic: str, kafka_config: Mapping[str, str], more: Mapping[str, str]) -> Iterator[Any]:
+    """A consumer for a ``with`` block. Raises DeadLettersNotRead for librdkafka's errors within the block."""
+    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **more})
+    try:
+        yield consumer
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
     finally:
@@ -194,8 +202,7 @@ def read_topic(
     partition. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only this many offsets before each
     end. ``upto``: exclusive ends of the partitions, if lower. Raises DeadLettersNotRead if the brokers refuse, or if no
     record came for NO_PROGRESS_S."""
-    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
-    try:
+    with _consumer_of(topic, kafka_config, {}) as consumer:
         ends = _ends(consumer, topic, partitions)
         _say_open(topic, partitions, ends, kafka_config)
         if newest is not None:
@@ -204,10 +211,6 @@ def read_topic(
             cut = {number: (low, min(high, upto.get(number, 0))) for number, (low, high) in ends.items()}
             ends = {number: (low, high) for number, (low, high) in cut.items() if low < high}
         yield from _read(consumer, topic, ends, _asking(kafka_config))
-    except KafkaException as error:
-        raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
-    finally:
-        consumer.close()
 
 
 def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
@@ -216,13 +219,8 @@ def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
 
 def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dict[int, int]:
     """Returns the current exclusive ends of the partitions that have records. Raises as :func:`read_topic`."""
-    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
-    try:
+    with _consumer_of(topic, kafka_config, _ONE_RECORD) as consumer:
         return {number: high for number, (_, high) in _ends(consumer, topic, partitions).items()}
-    except KafkaException as error:
-        raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
-    finally:
-        consumer.close()
 
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
@@ -242,15 +240,12 @@ def _say_open(
     topic: str, partitions: int, ends: Mapping[int, tuple[int, int]], kafka_config: Mapping[str, str]
 ) -> None:
     """Log each partition with an open transaction: records behind the transaction's begin are not read."""
-    beyond = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": "read_uncommitted"})
-    try:
+    with _consumer_of(topic, kafka_config, {"isolation.level": "read_uncommitted"}) as beyond:
         for number, (low, high) in _ends(beyond, topic, partitions).items():
             end = ends.get(number, (low, low))[1]
             if end < high:
                 text = "not read: %d offsets of %s-%d from %d on, before a transaction ends that is open there"
                 logger.warning(text, high - end, topic, number, end)
-    finally:
-        beyond.close()
 
 
 class _Damage:
