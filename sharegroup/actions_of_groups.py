@@ -92,11 +92,7 @@ def _check_describe(context: click.Context, options: Mapping[str, Any]) -> None:
         record_states(options["state"])
 
 
-def _check_delete(context: click.Context, options: Mapping[str, Any]) -> None:
-    _check_groups(context, options, "delete")
-
-
-def _check_groups(context: click.Context, options: Mapping[str, Any], action: str) -> None:
+def _check_groups(context: click.Context, options: Mapping[str, Any], action: str = "delete") -> None:
     if bool(options["group_ids"]) == options["all_groups"]:
         raise click.UsageError(f"Option --{action} takes one of these options: --all-groups, --group", context)
 
@@ -121,17 +117,13 @@ def _check_release_member(context: click.Context, options: Mapping[str, Any]) ->
         raise click.UsageError("Option --release-member takes the following options: --group, --member", context)
 
 
-def _check_release_records(context: click.Context, options: Mapping[str, Any]) -> None:
-    _check_records(context, options, "--release-records")
-
-
 def _check_archive_records(context: click.Context, options: Mapping[str, Any]) -> None:
     _check_records(context, options, "--archive-records")
     if not options["reason"].strip():
         raise click.UsageError("Option --archive-records takes the option: --reason", context)
 
 
-def _check_records(context: click.Context, options: Mapping[str, Any], option: str) -> None:
+def _check_records(context: click.Context, options: Mapping[str, Any], option: str = "--release-records") -> None:
     if len(options["group_ids"]) != 1 or len(options["topics"]) != 1 or options["records"] is None:
         raise click.UsageError(f"Option {option} takes the following options: --group, --topic, --offset", context)
 
@@ -139,11 +131,11 @@ def _check_records(context: click.Context, options: Mapping[str, Any], option: s
 _CHECKS = {
     "list": _check_list,
     "describe": _check_describe,
-    "delete": _check_delete,
+    "delete": _check_groups,
     "reset_offsets": _check_reset,
     "delete_offsets": _check_delete_offsets,
     "release_member": _check_release_member,
-    "release_records": _check_release_records,
+    "release_records": _check_records,
     "archive_records": _check_archive_records,
 }
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
 from coordinator.protocol.errors import ShareGroupError, UnknownTopic
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+class Cluster(NamedTuple):
+    """The cluster that a command works on: the values of the options that :func:`cluster_options` adds."""
+
+    bootstrap_server: str
+    config_path: str | None
+    properties: Mapping[str, str]
 
 
-def cluster_options(command: Command) -> Command:
-    """Add --bootstrap-server, --command-config and --command-property to the command."""
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --bootstrap-server, --command-config and --command-property. The command gets them as ``cluster``."""
     options = (
         click.option(
             "--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas."
@@ -35,9 +42,16 @@ def cluster_options(command: Command) -> Command:
             help="One such property; it counts before the file's. Can be given several times.",
         ),
     )
+
+    @functools.wraps(command)
+    def called(
+        *arguments: Any, bootstrap_server: str, config_path: str | None, properties: Mapping[str, str], **given: Any
+    ) -> Any:
+        return command(*arguments, cluster=Cluster(bootstrap_server, config_path, properties), **given)
+
     for option in reversed(options):
-        command = option(command)
-    return command
+        called = option(called)
+    return called
 
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -323,9 +323,6 @@ def _check_file(path: Path) -> None:
 
 
 def _named(partitions: list[TopicAndPartition]) -> str:
-    return _shortened([f"{topic}-{partition}" for topic, partition in partitions])
-
-
-def _shortened(names: list[str]) -> str:
+    names = [f"{topic}-{partition}" for topic, partition in partitions]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{more}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from sharegroup.admin_access import described, opened, print_json, tell_source
-from sharegroup.cluster_options import JSON_OPTION, cluster_options, pairs
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, pairs
 from sharegroup.group_actions import show_effects
 
 _GROUP = click.option("--group", "group_id", required=True, help="The share group.")
@@ -30,14 +30,7 @@ def configs() -> None:
 @_GROUP
 @click.option("--all", "with_defaults", is_flag=True, help="Also the keys that have their defaults.")
 @JSON_OPTION
-def list_configs(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    group_id: str,
-    with_defaults: bool,
-    as_json: bool,
-) -> None:
+def list_configs(cluster: Cluster, group_id: str, with_defaults: bool, as_json: bool) -> None:
     """List the configs that are set for a group, as KEY=VALUE.
 
     \b
@@ -47,7 +40,7 @@ def list_configs(
     """
     from coordinator.config.group_keys import GROUP_KEYS
 
-    with opened(bootstrap_server, config_path, properties) as admin:
+    with opened(*cluster) as admin:
         description = described(admin, group_id)
     tell_source(description.read_from)
     defaults = {key.name: key.shown_default for key in GROUP_KEYS.values()} if with_defaults else {}
@@ -73,15 +66,7 @@ def list_configs(
 @_DRY_RUN
 @JSON_OPTION
 def set_configs(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    group_id: str,
-    given: Mapping[str, str],
-    force: bool,
-    reason: str,
-    dry_run: bool,
-    as_json: bool,
+    cluster: Cluster, group_id: str, given: Mapping[str, str], force: bool, reason: str, dry_run: bool, as_json: bool
 ) -> None:
     """Set configs of a group. They hold at once, for all members.
 
@@ -90,7 +75,7 @@ def set_configs(
       sharegroup configs set --bootstrap-server localhost:9092 --group billing \\
           share.session.timeout.ms=600000 --reason "restarts take five minutes"
     """
-    with opened(bootstrap_server, config_path, properties) as admin:
+    with opened(*cluster) as admin:
         altered = admin.alter_configs(group_id, given, execute=not dry_run, force=force, reason=reason)
     print_json(altered) if as_json else show_effects(altered)
 
@@ -108,15 +93,7 @@ def set_configs(
 @_DRY_RUN
 @JSON_OPTION
 def unset_configs(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    group_id: str,
-    keys: tuple[str, ...],
-    force: bool,
-    reason: str,
-    dry_run: bool,
-    as_json: bool,
+    cluster: Cluster, group_id: str, keys: tuple[str, ...], force: bool, reason: str, dry_run: bool, as_json: bool
 ) -> None:
     """Unset configs of a group, so that their defaults hold.
 
@@ -125,6 +102,6 @@ def unset_configs(
       sharegroup configs unset --bootstrap-server localhost:9092 --group billing \\
           share.session.timeout.ms
     """
-    with opened(bootstrap_server, config_path, properties) as admin:
+    with opened(*cluster) as admin:
         altered = admin.alter_configs(group_id, unset=keys, execute=not dry_run, force=force, reason=reason)
     print_json(altered) if as_json else show_effects(altered)

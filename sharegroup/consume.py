@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sharegroup.cluster_options import JSON_OPTION, as_named, check_topic, cluster_options, pairs, settings
+from sharegroup.cluster_options import JSON_OPTION, Cluster, as_named, check_topic, cluster_options, pairs, settings
 
 if TYPE_CHECKING:
     from sharegroup.console_format import RecordFormat
@@ -49,9 +49,7 @@ POLL_S = 0.5
 @click.pass_context
 def consume(
     context: click.Context,
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
+    cluster: Cluster,
     topic: str,
     group: str,
     max_messages: int | None,
@@ -93,7 +91,7 @@ def consume(
             **printing,
         }
     )
-    config = settings(bootstrap_server, config_path, properties)
+    config = settings(*cluster)
     check_topic(config, topic)
     outcome = "REJECT" if reject else "RELEASE" if release else "ACCEPT"
     printer = _Printer(form, outcome, rejects_errors=reject_message_on_error, as_json=as_json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,8 +12,8 @@ import click
 
 from share_sink.errors import InvalidCondition
 from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
-from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
-from sharegroup.progress_bar import console, progress
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
+from sharegroup.progress_bar import console, plain_table, progress
 
 if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
@@ -57,15 +56,7 @@ _TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
 )
 @click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
-def list_dead_letters(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    topic: str,
-    where: tuple[str, ...],
-    limit: int,
-    as_json: bool,
-) -> None:
+def list_dead_letters(cluster: Cluster, topic: str, where: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the dead letters of a topic, the oldest of each partition first.
 
     \b
@@ -77,7 +68,7 @@ def list_dead_letters(
     from share_sink.redrive.dlq_reader import dead_letters
 
     wanted = conditions(where)
-    config = kafka_config(settings(bootstrap_server, config_path, properties))
+    config = kafka_config(settings(*cluster))
     count = Counter[str]()
     with progress(f"reading {topic}", unit="records") as tell:
 
@@ -115,16 +106,7 @@ def list_dead_letters(
     help="Bytes of the key, the value and each header that are shown, at most.",
 )
 @JSON_OPTION
-def show_dead_letter(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    topic: str,
-    partition: int,
-    offset: int,
-    max_bytes: int,
-    as_json: bool,
-) -> None:
+def show_dead_letter(cluster: Cluster, topic: str, partition: int, offset: int, max_bytes: int, as_json: bool) -> None:
     """Show one dead letter. Text is shown as text, other bytes as hexadecimal digits.
 
     \b
@@ -134,7 +116,7 @@ def show_dead_letter(
     """
     from share_sink.redrive.dlq_reader import dead_letter_at
 
-    config = kafka_config(settings(bootstrap_server, config_path, properties))
+    config = kafka_config(settings(*cluster))
     found = dead_letter_at(topic, partition, offset, config)
     if found is None:
         where = f"{topic}-{partition}@{offset}"
@@ -152,11 +134,8 @@ def show_dead_letter(
 
 
 def _print_table(topic: str, letters: list[DeadLetter]) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"Dead letters of {printable(topic)}", title_justify="left", box=None, pad_edge=False)
-    for heading in ("AT", "WRITTEN", "GROUP", "RECORD", "DELIVERY", "DISPOSITION", "MESSAGE"):
-        table.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
+    headings = ("AT", "WRITTEN", "GROUP", "RECORD", "DELIVERY", "DISPOSITION", "MESSAGE")
+    table = plain_table(f"Dead letters of {printable(topic)}", *headings)
     for letter in letters:
         at = f"{letter.partition}@{letter.offset}"
         record = f"{letter.origin_topic}-{letter.origin_partition}@{letter.origin_offset}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sharegroup.admin_access import opened, origins_of, print_json
-from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
 from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
 from sharegroup.progress_bar import console, progress
 
@@ -86,9 +85,7 @@ dlq.add_command(show_dead_letter)
 @click.pass_context
 def redrive(
     context: click.Context,
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
+    cluster: Cluster,
     dlq_topic: str,
     to: str | None,
     where: tuple[str, ...],
@@ -117,10 +114,10 @@ def redrive(
     from share_sink.errors import RedriveStopped  # importing takes a second, which --help does not need
     from share_sink.redrive.redrive import redrive as send
 
-    config = settings(bootstrap_server, config_path, properties)
+    config = settings(*cluster)
     try:
         with ExitStack() as stack, progress(f"redriving {printable(dlq_topic)}", unit="dead letters read") as tell:
-            admin = cache(lambda: stack.enter_context(opened(bootstrap_server, config_path, properties)))
+            admin = cache(lambda: stack.enter_context(opened(*cluster)))
             report = send(
                 dlq_topic,
                 where,

@@ -10,7 +10,7 @@ import click
 
 from sharegroup.actions_of_groups import STATES, action_of
 from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
-from sharegroup.cluster_options import JSON_OPTION, cluster_options
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.group_actions import offset_range
 
 if TYPE_CHECKING:
@@ -122,14 +122,7 @@ Look = TypeVar("Look")
 @click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
 @JSON_OPTION
 @click.pass_context
-def groups(
-    context: click.Context,
-    /,
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    **options: Any,
-) -> int:
+def groups(context: click.Context, /, cluster: Cluster, **options: Any) -> int:
     """List, describe, reset and delete share groups; release members; release or archive records by hand.
 
     With no coordinator running, the state store is read, and a line on standard error says so.
@@ -152,7 +145,7 @@ def groups(
           --reason "no customer" --execute
     """
     action = action_of(context, options)
-    with opened(bootstrap_server, config_path, properties, timeout_ms=options["timeout_ms"]) as admin:
+    with opened(*cluster, timeout_ms=options["timeout_ms"]) as admin:
         if action == "list":
             _list(admin, options["state"], as_json=options["as_json"])
         elif action == "describe":

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sharegroup.admin_access import opened, plain, print_json, tell_source
-from sharegroup.cluster_options import JSON_OPTION, cluster_options
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.dead_letters import clean
 from sharegroup.durations import duration
 from sharegroup.group_actions import topics_of
 from sharegroup.group_line import who
-from sharegroup.progress_bar import console
+from sharegroup.progress_bar import console, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,9 +48,7 @@ RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED
 @click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
 def in_flight(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
+    cluster: Cluster,
     group: str,
     states: str | None,
     held_longer_than_ms: int | None,
@@ -82,7 +80,7 @@ def in_flight(
         "progress_staleness_ms": progress_stale_longer_than_ms,
         "member_id": member_id,
     }
-    with opened(bootstrap_server, config_path, properties) as admin:
+    with opened(*cluster) as admin:
         if place is not None:
             show_history(admin, group, *place, limit, as_json=as_json)
             return
@@ -181,11 +179,8 @@ def begins(found: HistoryRead) -> str:
 def history_table(title: str, found: HistoryRead) -> RenderableType:
     """Returns the entries as a table of up to 80 columns."""
     from rich.markup import escape
-    from rich.table import Table
 
-    shown = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in ("WHEN", "WHAT", "DELIVERY", "BY", "NOTE"):
-        shown.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
+    shown = plain_table(escape(title), "WHEN", "WHAT", "DELIVERY", "BY", "NOTE", title_style="bold")
     for entry in found.entries:
         by = " ".join(part for part in (who(entry), entry.client_host) if part)
         notes = [f"query {entry.query_id}"] if entry.query_id else []
@@ -212,16 +207,8 @@ def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
 def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all_stale: bool = False) -> RenderableType:
     """Returns the runs as a table of up to 80 columns. ``page`` has the time and the threshold of STALE; ``all_stale``:
     a filter selected stale runs only."""
-    from rich.table import Table
-
-    shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in ("PARTITION", "OFFSETS", "STATE", "DELIVERY", "HELD BY", "FOR", "NOTE"):
-        shown.add_column(
-            heading,
-            justify="right" if heading == "DELIVERY" else "left",
-            overflow="fold",
-            no_wrap=heading == "STATE",
-        )
+    headings = ("PARTITION", "OFFSETS", "STATE", "DELIVERY", "HELD BY", "FOR", "NOTE")
+    shown = plain_table(f"In flight in {group_id}", *headings, title_style="bold")
     count = 0
     for run in runs:
         shown.add_row(*row(run, page, all_stale=all_stale), style=_STYLES.get(run.state))

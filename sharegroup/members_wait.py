@@ -3,15 +3,13 @@ until the group's members have had time to report."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from sharegroup.progress_bar import progress
-
-if TYPE_CHECKING:
-    import tenacity
 
 T = TypeVar("T")
 
@@ -26,45 +24,19 @@ def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
     without --wait, or after that time."""
     if not options["wait"]:
         return action()
-    import tenacity
-
     from coordinator.protocol.errors import MembersNotKnown
 
-    waiting = _Waiting()
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(MembersNotKnown),
-        stop=waiting.is_over,
-        wait=waiting.pause_s,
-        before_sleep=waiting.tell,
-        reraise=True,
-    )
+    began_s, longest_ms = time.monotonic(), 0
     with progress("waiting for members"):
-        return retrying(action)
-
-
-class _Waiting:
-    """The waiting times that the refusals of one action name."""
-
-    def __init__(self) -> None:
-        self._longest_ms = 0
-
-    def is_over(self, state: tenacity.RetryCallState) -> bool:
-        self._longest_ms = max(self._longest_ms, _wait_ms(state))
-        return (state.seconds_since_start or 0.0) * 1000 > 2 * self._longest_ms
-
-    def pause_s(self, state: tenacity.RetryCallState) -> float:
-        return min(_wait_ms(state), LOOK_MS) / 1000
-
-    def tell(self, state: tenacity.RetryCallState) -> None:
-        """Print once, on standard error, how long the command may wait."""
-        if state.attempt_number == 1:
-            seconds = -(-_wait_ms(state) // 1000)
-            click.echo(ASKED_AGAIN.format(seconds=seconds, group_id=_refusal(state).fields["group_id"]), err=True)
-
-
-def _refusal(state: tenacity.RetryCallState) -> Any:
-    return state.outcome and state.outcome.exception()
-
-
-def _wait_ms(state: tenacity.RetryCallState) -> int:
-    return int(_refusal(state).fields["wait_ms"])
+        while True:
+            try:
+                return action()
+            except MembersNotKnown as refusal:
+                wait_ms, is_first = int(refusal.fields["wait_ms"]), not longest_ms
+                longest_ms = max(longest_ms, wait_ms, 1)
+                if (time.monotonic() - began_s) * 1000 > 2 * longest_ms:
+                    raise
+                if is_first:
+                    group_id, seconds = refusal.fields["group_id"], -(-wait_ms // 1000)
+                    click.echo(ASKED_AGAIN.format(seconds=seconds, group_id=group_id), err=True)
+            time.sleep(min(wait_ms, LOOK_MS) / 1000)

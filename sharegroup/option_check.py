@@ -50,11 +50,8 @@ def read_options(path: str) -> dict[str, str]:
 
 
 def of_host() -> Iterator[Found]:
-    """Yields the versions on this host, where a query's driver may run.
-
-    Raises:
-        UnknownReader, NativeReaderMissing: SHAREGROUP_READER names a reader that this host does not have.
-    """
+    """Yields the versions on this host, where a query's driver may run. Raises UnknownReader or NativeReaderMissing if
+    this host lacks the reader that SHAREGROUP_READER names."""
     spark = importlib.util.find_spec("pyspark") and importlib.metadata.version("pyspark")
     reader = reader_choice()
     yield f"sharegroup {package_version()}, Python {platform.python_version()}, Spark {spark}, reader {reader}"

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cluster_options import JSON_OPTION, as_named, check_topic, cluster_options, settings
+from sharegroup.cluster_options import JSON_OPTION, Cluster, as_named, check_topic, cluster_options, settings
 from sharegroup.date_format import KAFKAS, time_format
 from sharegroup.progress_bar import progress
 
@@ -78,6 +78,9 @@ class Consumption:
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
+_NOTHING = Consumption()
+
+
 @click.command(short_help="Measure how fast ShareConsumers read a topic.")
 @cluster_options
 @click.option("--topic", required=True, help="The topic to consume from.")
@@ -107,16 +110,7 @@ class Consumption:
 @click.option("--print-metrics", is_flag=True, help="Print the outcomes, and the records that came again.")
 @click.option("--hide-header", is_flag=True, help="Print no header.")
 @JSON_OPTION
-def perf(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    topic: str,
-    fetch_size: int,
-    socket_buffer_size: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def perf(cluster: Cluster, topic: str, fetch_size: int, socket_buffer_size: int, as_json: bool, **options: Any) -> None:
     """Measure how fast ShareConsumers read a topic.
 
     A record that is delivered again counts again. If fewer records come than were asked for, the exit status is 1;
@@ -131,7 +125,7 @@ def perf(
           --num-records 10000 --threads 4 \\
           --ack-pattern accept:90,release:5,reject:5
     """
-    config = settings(bootstrap_server, config_path, properties)
+    config = settings(*cluster)
     check_topic(config, topic)
     config = {
         "client.id": "perf-share-consumer-client",
@@ -248,30 +242,23 @@ class Measurement:
             now_s = time.time()
             if now_s - reported_s >= self._options["reporting_interval"] / 1000 and found.records > reported.records:
                 if self._options["show_detailed_stats"] and not self._as_json:
-                    line = _interval(found, reported, reported_s, now_s, self._show_time)
+                    line = columns(found.records, found.data, reported_s, now_s, self._show_time, reported)
                     click.echo(f"{line} for share consumer {number}")
                 reported, reported_s = Consumption(found.records, found.data), now_s
         return found
 
 
 def columns(
-    records: int, data: int, began_s: float, ended_s: float, show_time: Callable[[float], str] = _AS_KAFKA
+    records: int,
+    data: int,
+    began_s: float,
+    ended_s: float,
+    show_time: Callable[[float], str] = _AS_KAFKA,
+    reported: Consumption = _NOTHING,
 ) -> str:
-    """Returns the values under HEADER for this many records and bytes, read in this time."""
+    """Returns the values under HEADER for this many records and bytes. The rates are those of what was read between the
+    two times; before them, ``reported`` was read."""
     seconds = ended_s - began_s
+    rate, data_rate = (records - reported.records) / seconds, (data - reported.data) / _MB / seconds
     times = f"{show_time(began_s)}, {show_time(ended_s)}"
-    return _line(times, data / _MB, data / _MB / seconds, records / seconds, records, seconds)
-
-
-def _interval(
-    found: Consumption, reported: Consumption, began_s: float, ended_s: float, show_time: Callable[[float], str]
-) -> str:
-    """The same as :func:`columns`: the totals, and the rates since the last line."""
-    seconds = ended_s - began_s
-    rate, data_rate = (found.records - reported.records) / seconds, (found.data - reported.data) / _MB / seconds
-    times = f"{show_time(began_s)}, {show_time(ended_s)}"
-    return _line(times, found.data / _MB, data_rate, rate, found.records, seconds)
-
-
-def _line(times: str, mb: float, mb_rate: float, rate: float, records: int, seconds: float) -> str:
-    return f"{times}, {mb:.4f}, {mb_rate:.4f}, {rate:.4f}, {records}, {round(seconds * 1000)}"
+    return f"{times}, {data / _MB:.4f}, {data_rate:.4f}, {rate:.4f}, {records}, {round(seconds * 1000)}"

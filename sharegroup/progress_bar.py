@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _BLANKS_AT_END = re.compile(r" +$", re.MULTILINE)
 UNCUT = 10_000
@@ -36,6 +37,17 @@ def console() -> Console:
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Unpadded(width=None if "COLUMNS" in os.environ else UNCUT, highlight=False)
+
+
+def plain_table(title: str, *headings: str, **more: Any) -> Table:
+    """Returns a table without lines, with these columns. The column DELIVERY has numbers."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, **more)
+    for heading in headings:
+        right = heading == "DELIVERY"
+        table.add_column(heading, justify="right" if right else "left", overflow="fold", no_wrap=heading == "STATE")
+    return table
 
 
 @contextmanager

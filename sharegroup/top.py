@@ -4,7 +4,7 @@ record that is in flight for longest."""
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sharegroup.admin_access import opened, print_json
-from sharegroup.cluster_options import JSON_OPTION, cluster_options
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.durations import duration
 from sharegroup.group_line import HELD, GroupLine, line_of
 from sharegroup.progress_bar import console
@@ -39,15 +39,7 @@ RUNS_LOOKED_AT = 1_000
 )
 @click.option("--once", is_flag=True, help="Look twice, print the second look, and end: for scripts.")
 @JSON_OPTION
-def top(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    group_ids: tuple[str, ...],
-    interval: float,
-    once: bool,
-    as_json: bool,
-) -> None:
+def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
     HELD: records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for
@@ -61,7 +53,7 @@ def top(
           --group billing --interval 10
       sharegroup top --bootstrap-server localhost:9092 --once
     """
-    with opened(bootstrap_server, config_path, properties) as admin:
+    with opened(*cluster) as admin:
         looks = Looks(admin, group_ids)
         _check_exist(looks.look(), group_ids)
         if once or as_json:

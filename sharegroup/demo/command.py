@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from types import FrameType
 
 import click
 
@@ -38,7 +37,7 @@ def demo() -> int:
         return 1
     for ending in ENDING:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup` ignores signals
-            signal.signal(ending, _interrupt)
+            signal.signal(ending, signal.default_int_handler)
     try:
         return _run()
     except KeyboardInterrupt:
@@ -91,7 +90,3 @@ def missing_for_spark() -> str:
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is missing: pip install 'sharegroup[spark]'"
     return ""
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

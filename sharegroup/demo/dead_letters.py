@@ -40,9 +40,6 @@ class DeadLetters:
         self._consumer.assign(self._partitions)
         self._read: list[DeadLetter] = []
 
-    def __repr__(self) -> str:
-        return f"<DeadLetters {len(self._read)}>"
-
     def look(self, within_s: float = 0.0) -> list[DeadLetter]:
         """Returns the dead letters read so far, the oldest first. With ``within_s``, waits so long for another one."""
         messages: list[Any] = self._consumer.consume(1 if within_s else _AT_ONCE, within_s)

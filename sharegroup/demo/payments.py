@@ -34,9 +34,6 @@ class Payments:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
-    def __repr__(self) -> str:
-        return f"<Payments {self._folder}>"
-
     def pay(self, order: int, key: str) -> bool:
         """Pay an order. Returns whether it is paid; if not, try again later with another key."""
         if not times_busy(order):

@@ -55,16 +55,13 @@ class Query:
     def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
         self.name = name
         self.should_run = False
-        self._folder = workspace.query_folder(name)
+        self._folder = workspace.make(f"query={name}")
         self._log = workspace.logs / f"query-{name}.log"
         self._workspace = workspace
         self._bootstrap_servers = bootstrap_servers
         self._process: subprocess.Popen[bytes] | None = None
         self._killed_batch: int | None = None
         self._plans: dict[int, dict[str, dict[str, str]]] = {}
-
-    def __repr__(self) -> str:
-        return f"<Query {self.name} pid={self._process and self._process.pid}>"
 
     # --- its process
 

@@ -65,9 +65,6 @@ class Screen:
         self._printed: tuple[float, str] = (0.0, "")
         self._cleanup = ExitStack()
 
-    def __repr__(self) -> str:
-        return f"<Screen {self._console.width}x{self._console.height}>"
-
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
             self._cleanup.enter_context(self._live)

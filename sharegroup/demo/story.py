@@ -71,9 +71,6 @@ class _Story:
             cleanup.callback(query.kill)
         self._events = [self._first_dead_letter, self._first_return]
 
-    def __repr__(self) -> str:
-        return f"<Story {self._address} {self._orders!r}>"
-
     def tell(self) -> Outcome:
         self._begin()
         killed = self._kill_and_restart(self._queries[0])

@@ -45,8 +45,8 @@ class Workspace:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.logs = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}logs-"))
-        runtime, self.payments = self._make("run"), self._make("payments")
-        settings, tmp = self._make("conf"), self._make("tmp")
+        runtime, self.payments = self.make("run"), self.make("payments")
+        settings, tmp = self.make("conf"), self.make("tmp")
         (settings / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(folder=self.folder))
         (settings / "log4j2.properties").write_text(_LOG4J)
         self.own_environment = {"SHAREGROUP_RUNTIME_DIR": str(runtime)}
@@ -61,18 +61,12 @@ class Workspace:
             "TMPDIR": str(tmp),
         }
 
-    def __repr__(self) -> str:
-        return f"<Workspace {self.folder}>"
-
-    def query_folder(self, name: str) -> Path:
-        return self._make(f"query={name}")
-
     def remove(self, *, keep_logs: bool) -> None:
         """Delete the folders; with ``keep_logs`` keep all logs, the coordinator's included."""
         for folder in (self.folder,) if keep_logs else (self.folder, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _make(self, name: str) -> Path:
+    def make(self, name: str) -> Path:
         path = self.folder / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from sharegroup.admin_access import opened, print_json, tell_source
-from sharegroup.cluster_options import JSON_OPTION, cluster_options, connect_options, settings
+from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, connect_options, settings
 from sharegroup.doctor.limits import HELD_LONG_MS
 from sharegroup.progress_bar import console
 
@@ -31,14 +31,7 @@ if TYPE_CHECKING:
     help="A member that holds records for longer, without a sign of progress, is named.",
 )
 @JSON_OPTION
-def doctor(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
-    group_ids: tuple[str, ...],
-    held_longer_than_ms: int,
-    as_json: bool,
-) -> int:
+def doctor(cluster: Cluster, group_ids: tuple[str, ...], held_longer_than_ms: int, as_json: bool) -> int:
     """Name what is wrong with share groups: the cause, what to do, and the command that does it or shows more.
 
     Exit status 1 if an error is among the findings; warnings and notes do not count. Nothing is started or changed.
@@ -54,9 +47,9 @@ def doctor(
     from sharegroup.doctor.findings import Severity
     from sharegroup.doctor.rules import examine, examine_cluster
 
-    with opened(bootstrap_server, config_path, properties) as admin:
-        config = settings(bootstrap_server, config_path, properties)
-        repeated = connect_options(config_path, properties)
+    with opened(*cluster) as admin:
+        config = settings(*cluster)
+        repeated = connect_options(cluster.config_path, cluster.properties)
         examination = Examination(admin, config, held_longer_than_ms, repeated)
         listed = admin.list_groups(only_ids=bool(group_ids))
         tell_source(listed.read_from)

@@ -49,7 +49,8 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
 
 def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
     """Records that keep failing, with their stage of isolation."""
-    for run in _first_of(run for run in facts.runs if run.stage in _STAGES):
+    worst = sorted((run for run in facts.runs if run.stage in _STAGES), key=lambda run: -run.failures)
+    for run in worst[:MOST_NAMED]:
         do, command, about = _about_poison(facts, run)
         yield Finding(
             rule="record-is-poison",
@@ -470,10 +471,6 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[s
             "reason": reason,
         },
     )
-
-
-def _first_of(runs: Iterable[RunInFlight]) -> list[RunInFlight]:
-    return sorted(runs, key=lambda run: -run.failures)[:MOST_NAMED]
 
 
 def _place(run: RunInFlight) -> str:

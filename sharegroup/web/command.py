@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sharegroup.cluster_options import cluster_options, connect_options, kafka_config, settings
+from sharegroup.cluster_options import Cluster, cluster_options, connect_options, kafka_config, settings
 
 if TYPE_CHECKING:
+    from coordinator.admin.admin import Admin
     from coordinator.protocol.rights import Tokens
     from sharegroup.doctor.findings import Finding
     from sharegroup.web.public_url import PublicUrl
@@ -57,9 +58,7 @@ ENDPOINT = "share.coordinator.endpoint"
     help="Seconds between two looks at all groups, at least.",
 )
 def web(
-    bootstrap_server: str,
-    config_path: str | None,
-    properties: Mapping[str, str],
+    cluster: Cluster,
     host: str,
     port: int,
     tls_certificate: str,
@@ -88,16 +87,14 @@ def web(
     address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
     address.check()
     public = PublicUrl.parse(public_url)
-    config = settings(bootstrap_server, config_path, properties)
+    config = settings(*cluster)
     tokens, told = _tokens(config, token_file)
-    repeated = connect_options(config_path, properties)
+    repeated = connect_options(cluster.config_path, cluster.properties)
     with (
         log_lines(sys.stderr, TEXT),
         site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated, public=public) as site,
     ):
-        site.admin.list_groups(
-            only_ids=True
-        )  # a wrong address or token of the page's own ends the command, not each scan
+        site.admin.list_groups(only_ids=True)  # a wrong address or token of the page's own ends the command at once
         server = Server(create_app(site), address)
         server.start()
         click.echo(f"The page is at {server.url}" + (f", and in browsers at {public_url}" if public_url else ""))
@@ -185,14 +182,11 @@ def site_of(
         )
 
 
-def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
+def _examined(admin: Admin, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
     """Returns a function that has the doctor examine a group."""
-    from coordinator.admin.admin import Admin
     from sharegroup.doctor.facts import Examination
     from sharegroup.doctor.limits import HELD_LONG_MS
     from sharegroup.doctor.rules import examine
-
-    assert isinstance(admin, Admin)
 
     def examined(group_id: str) -> list[Finding]:
         return examine(Examination(admin, config, HELD_LONG_MS, repeated, most_runs=MOST_EXAMINED).group(group_id))
