@@ -17,7 +17,7 @@ from typing import Any
 from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
-from coordinator.protocol.admin_messages import Altered, OffsetChanges
+from coordinator.protocol.admin_messages import Altered, Effect, OffsetChanges
 from coordinator.protocol.errors import GroupChanged, NotAllowed, ShareGroupError
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.forms import ACTS, form_page
@@ -47,15 +47,6 @@ class Kind:
     fixed: Callable[[Values, Answer], Values] = lambda values, _: values
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing that an action changes."""
-
-    what: str
-    before: str
-    after: str
-
-
 def ask(visit: Visit) -> Response:
     """Dry-run the action of the form, and redirect to the page with its effect."""
     kind = _kind(visit)
@@ -66,8 +57,7 @@ def ask(visit: Visit) -> Response:
 
 def show_dry_run(visit: Visit) -> Response:
     """The page that says what an action would do."""
-    assert visit.session is not None
-    pending = visit.session.waiting(visit.text("pending"))
+    pending = visit.signed_in.waiting(visit.text("pending"))
     if pending is None or pending.kind not in KINDS:
         raise BadRequest(what=OVER)
     values, answer = pending.values["values"], pending.values["answer"]
@@ -87,8 +77,7 @@ def show_dry_run(visit: Visit) -> Response:
 
 def confirm(visit: Visit) -> Response:
     """Carry out an action that was shown, and redirect to the page that says so."""
-    assert visit.session is not None
-    pending = visit.session.confirmed(visit.text("pending"))
+    pending = visit.signed_in.confirmed(visit.text("pending"))
     if pending.kind not in KINDS:
         raise BadRequest(what="This is no action on a group.")
     kind, asked, fields, shown = (pending.kind, *(pending.values[name] for name in ("values", "fields", "answer")))
@@ -101,17 +90,16 @@ def confirm(visit: Visit) -> Response:
         return _shown_anew(visit, kind, fields, asked)
     except ShareGroupError as error:
         return _led_to_form(visit, kind, asked["group"], fields, error)
-    name = visit.session.visitor.name or "somebody without a name"
+    name = visit.signed_in.visitor.name or "somebody without a name"
     _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
     visit.site.examinations.forget(values["group"])
-    kept = visit.session.keep({"kind": kind, "group": values["group"], "answer": answer})
+    kept = visit.signed_in.keep({"kind": kind, "group": values["group"], "answer": answer})
     return visit.redirect(f"/done?done={kept}")
 
 
 def show_done(visit: Visit) -> Response:
     """The page that says what an action has done."""
-    assert visit.session is not None
-    done = visit.session.kept.get(visit.text("done"))
+    done = visit.signed_in.kept.get(visit.text("done"))
     if done is None or "answer" not in done:
         raise BadRequest(what="What was done then is not kept any more; the coordinator's audit log has it.")
     return visit.page(
@@ -127,8 +115,7 @@ def show_done(visit: Visit) -> Response:
 
 def show_form(visit: Visit) -> Response:
     """The form of an action: as it was filled in if it was refused, else with the fields of the address."""
-    assert visit.session is not None
-    kept = visit.session.kept.get(visit.text("kept"))
+    kept = visit.signed_in.kept.get(visit.text("kept"))
     if kept is not None and "error" in kept:
         refusal = {name: kept[name] for name in ("kind", "group_id", "status", "error", "wrong")}
         return form_page(visit, ACTS[kept["kind"]], kept["fields"], **refusal)
@@ -154,10 +141,9 @@ def _kind(visit: Visit) -> str:
 
 
 def _led_to_form(visit: Visit, kind: str, group_id: str, fields: Mapping[str, str], error: ShareGroupError) -> Response:
-    assert visit.session is not None
     wrong = str(error.fields.get("field") or _WRONG.get(type(error).__name__, {}).get(kind, ""))
     refusal = {"error": told(error), "wrong": wrong, "status": status_of(error)}
-    kept = visit.session.keep({"kind": kind, "group_id": group_id, "fields": dict(fields), **refusal})
+    kept = visit.signed_in.keep({"kind": kind, "group_id": group_id, "fields": dict(fields), **refusal})
     return visit.redirect(f"/form?kept={kept}")
 
 
@@ -170,16 +156,14 @@ def _shown_anew(visit: Visit, kind: str, fields: Mapping[str, str], asked: Value
 def _led_to_dry_run(
     visit: Visit, kind: str, fields: Mapping[str, str], values: Values, answer: Answer, *, notice: str
 ) -> Response:
-    assert visit.session is not None
     shown = {"values": values, "fields": dict(fields), "answer": answer, "notice": notice}
-    return visit.redirect(f"/dry-run?pending={visit.session.ask_confirmation(kind, shown)}")
+    return visit.redirect(f"/dry-run?pending={visit.signed_in.ask_confirmation(kind, shown)}")
 
 
 def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str = "") -> Answer:
     """Returns the answer to the action. The coordinator's audit log gets the reason, and the person on the page if the
     token does not name one."""
-    assert visit.session is not None
-    visitor, reason = visit.session.visitor, str(values["reason"])
+    visitor, reason = visit.signed_in.visitor, str(values["reason"])
     if not visitor.owns_admin:
         reason = f"{reason} (on the page, by {visitor.name or 'somebody without a name'})".strip()
     given = {name: value for name, value in values.items() if name not in ("group", "reason")}
@@ -203,12 +187,12 @@ def numbers(answer: Answer) -> list[str]:
     return [f"{len(moved):,} of {len(answer.partitions):,} start offsets are moved.", *answer.notes]
 
 
-def changes(answer: Answer) -> list[Change]:
+def changes(answer: Answer) -> list[Effect]:
     """Returns all changes of an action, one by one."""
     if isinstance(answer, Altered):
-        return [Change(what=each.what, before=each.before, after=each.after) for each in answer.effects]
+        return list(answer.effects)
     return [
-        Change(what=f"{p.topic}-{p.partition}", before=_offset(p.before), after=_offset(p.after))
+        Effect(what=f"{p.topic}-{p.partition}", before=_offset(p.before), after=_offset(p.after))
         for p in answer.partitions
     ]
 
@@ -256,10 +240,6 @@ def _given_up(visit: Visit) -> Values:
     return _records(visit)
 
 
-def _member(visit: Visit) -> Values:
-    return {"member_id": visit.text("member")}
-
-
 def _configs(visit: Visit) -> Values:
     key, value = visit.text("key").strip(), visit.text("value").strip()
     if not key:
@@ -275,10 +255,6 @@ def _dead_letters(visit: Visit) -> Values:
     return {"configs": {"errors.deadletterqueue.topic.name": name, **created}}
 
 
-def _nothing(visit: Visit) -> Values:
-    return {}
-
-
 def _to_offsets(values: Values, shown: Answer) -> Values:
     """Returns the values for a reset to the offsets that were shown."""
     assert isinstance(shown, OffsetChanges)
@@ -291,12 +267,14 @@ def _to_offsets(values: Values, shown: Answer) -> Values:
 
 KINDS: Mapping[str, Kind] = {
     "reset": Kind(read=_reset, call=Admin.reset_offsets, fixed=_to_offsets),
-    "release_member": Kind(read=_member, call=Admin.release_member, is_steady=False),
+    "release_member": Kind(
+        read=lambda visit: {"member_id": visit.text("member")}, call=Admin.release_member, is_steady=False
+    ),
     "release": Kind(read=_records, call=Admin.release_records),
     "archive": Kind(read=_given_up, call=Admin.archive_records),
     "dead_letters": Kind(read=_dead_letters, call=Admin.alter_configs),
     "configs": Kind(read=_configs, call=Admin.alter_configs),
-    "delete": Kind(read=_nothing, call=Admin.delete_group),
+    "delete": Kind(read=lambda visit: {}, call=Admin.delete_group),
 }
 """The actions, by the names that their forms send."""
 _WRONG: Mapping[str, Mapping[str, str]] = {

@@ -36,8 +36,6 @@ MOST_TOKEN, MOST_KEPT = 4_096, 8_192
 MOST_ATTEMPTS = 8
 """Up to this many tokens are checked at once, since coordinators are asked for each."""
 _LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
-_LOOKS_OF_ACTIONS = actions.LOOKS
-"""The pages of actions, which need the right admin."""
 _ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
 
@@ -54,7 +52,7 @@ def create_app(site: Site) -> Starlette:
         route("/", groups_page.show, READ),
         *(route(path, handler, READ) for looks in _LOOKS for path, handler in looks.items()),
         *(route(path, handler, ADMIN, "POST") for acts in _ACTIONS for path, handler in acts.items()),
-        *(route(path, handler, ADMIN) for path, handler in _LOOKS_OF_ACTIONS.items()),
+        *(route(path, handler, ADMIN) for path, handler in actions.LOOKS.items()),
         Route(EVENTS, _events(site), methods=["GET"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
         Route("/{path:path}", answers(site, _nothing_here, right=READ), methods=["GET"]),

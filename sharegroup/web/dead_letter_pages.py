@@ -23,7 +23,7 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described, origins_of
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
-from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, preview, shown
+from sharegroup.web.records import LISTED, content, preview
 from sharegroup.web.site import Handler, Instead, Visit, status_of
 from sharegroup.web.words import told
 
@@ -45,18 +45,15 @@ _SKIPPED = {
 _ALL = "all"
 
 
-def show_list(visit: Visit) -> Response:
-    """The group's dead letters among the newest of its topic: all, those with one reason, or those of one record."""
-    return _list(visit)
-
-
 def refused(visit: Visit, error: ShareGroupError) -> Response | None:
     """The list of dead letters with the choice that was made, and why their redrive was refused."""
     is_ours = visit.session is not None and visit.session.visitor.is_admin and isinstance(error, BadRequest)
-    return _list(visit, error) if is_ours and visit.request.method == "POST" else None
+    return show_list(visit, error) if is_ours and visit.request.method == "POST" else None
 
 
-def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
+def show_list(visit: Visit, error: ShareGroupError | None = None) -> Response:
+    """The group's dead letters among the newest of its topic: all, those with one reason, or those of one record.
+    ``error``: why their redrive was refused."""
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if _is_of(visit, group_id, each)] if topic else []
@@ -65,8 +62,7 @@ def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
         found = [each for each in found if (each.origin_topic, each.origin_partition, each.origin_offset) == origin]
     reasons = Counter((each.disposition, each.message) for each in found)
     chosen = [each for each in found if reason in ("", digest(each.message))]
-    pages = max(1, -(-len(chosen) // ON_A_PAGE))
-    number = min(visit.number("page", 1, least=1), pages)
+    rows, paging = visit.paged(chosen, ON_A_PAGE)
     return visit.page(
         "dead_letters.html",
         200 if error is None else status_of(error),
@@ -82,18 +78,14 @@ def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
         digest=digest,
         found=len(chosen),
         most=LISTED,
-        rows=chosen[(number - 1) * ON_A_PAGE : number * ON_A_PAGE],
-        number=number,
-        pages=pages,
+        rows=rows,
+        **paging,
     )
 
 
 def show_one(visit: Visit) -> Response:
     """One dead letter: where it came from and why, and the record's key, value and headers."""
     group_id, (index, offset) = visit.text("group"), _place(visit.text("at"))
-    form = visit.text("form")
-    if form not in ("", *FORMS):
-        raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
     topic = _topic_of(visit, group_id)
     found = visit.site.kafka.dead_letter(topic, index, offset) if topic else None
     if found is None or not _is_of(visit, group_id, found):
@@ -103,11 +95,7 @@ def show_one(visit: Visit) -> Response:
         group_id=group_id,
         topic=topic,
         each=found,
-        key=shown(found.key, form, MOST_KEY_BYTES),
-        value=shown(found.value, form),
-        headers=headers_shown(found.headers),
-        more_headers=max(0, len(found.headers) - len(headers_shown(found.headers))),
-        forms=FORMS,
+        **content(found, visit.text("form")),
     )
 
 
@@ -125,30 +113,27 @@ def ask_redrive(visit: Visit) -> Response:
     reason = visit.text("reason") if visit.text("scope") == _ALL else ""
     places = frozenset(map(_place, chosen))
     values = {"group": group_id, "topic": topic, "places": places, "reason": reason}
-    assert visit.session is not None
-    return _begun(visit, Job(owner=visit.session, values=values, execute=False))
+    return _begun(visit, Job(owner=visit.signed_in, values=values, execute=False))
 
 
 def confirm_redrive(visit: Visit) -> Response:
     """Start a redrive whose dry run was shown."""
-    assert visit.session is not None
-    pending = visit.session.confirmed(visit.text("pending"))
+    pending = visit.signed_in.confirmed(visit.text("pending"))
     if pending.kind != "redrive":
         raise BadRequest(what="This is no redrive.")
-    return _begun(visit, Job(owner=visit.session, values=pending.values, execute=True))
+    return _begun(visit, Job(owner=visit.signed_in, values=pending.values, execute=True))
 
 
 def show_job(visit: Visit) -> Response:
     """The progress of a redrive, and its result."""
-    assert visit.session is not None
-    job = visit.site.jobs.find(visit.text("job"), visit.session)
+    job = visit.site.jobs.find(visit.text("job"), visit.signed_in)
     if job is None:
         raise BadRequest(what="There is no such redrive.")
     end = job.end
     report = None if end is None else end.report
     may_send = end is not None and not end.error and report is not None and report.sent > 0 and not job.execute
     if report is not None and may_send and not job.pending:
-        job.pending = visit.session.ask_confirmation("redrive", {**job.values, "as_shown": report.shown})
+        job.pending = visit.signed_in.ask_confirmation("redrive", {**job.values, "as_shown": report.shown})
     skipped = [] if report is None else [(getattr(report, each), says) for each, says in _SKIPPED.items()]
     return visit.page(
         "job.html",
@@ -205,8 +190,7 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
 
 def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "") -> str:
     """Returns a line for the audit log like a coordinator's, since the page itself sends the redriven records."""
-    assert visit.session is not None
-    visitor = visit.session.visitor
+    visitor = visit.signed_in.visitor
     asked = {
         "type": "Redrive",
         "group_id": values["group"],

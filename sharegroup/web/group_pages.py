@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -25,7 +25,6 @@ from sharegroup.group_line import HELD
 from sharegroup.web import forms, strip
 from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
-from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Instead, Visit, status_of
 from sharegroup.web.ways import ways_of
 from sharegroup.web.words import told
@@ -46,6 +45,9 @@ MOST_TOPICS = 100
 """The form of a reset proposes up to this many topics."""
 MOST_RUNS = 60
 """A partition's page lists up to this many runs."""
+CALL_THREADS = 16
+"""All pages together make up to this many calls at once, so that they never fill a coordinator's round."""
+_calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="web-calls")
 MOST_OFFSETS = 200
 """A window of up to this many offsets is shown offset by offset."""
 
@@ -88,12 +90,13 @@ def show_group(visit: Visit) -> Response:
     group_id = visit.text("group")
     admin = visit.admin
     visit.site.watch.opened([group_id])
-    looks: tuple[Callable[[], Any], ...] = (
-        partial(described, admin, group_id),
-        partial(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),
-        partial(admin.plans, group_id),
-    )
-    description, held, plans = in_parallel(looks)
+    calls: list[Future[Any]] = [
+        _calls.submit(described, admin, group_id),
+        _calls.submit(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),
+        _calls.submit(admin.plans, group_id),
+    ]
+    wait(calls)
+    description, held, plans = (call.result() for call in calls)
     return _group_page(visit, description, held, plans, is_live=True)
 
 
@@ -123,9 +126,7 @@ def _group_page(
     admin, group_id = visit.admin, description.group_id
     partitions = description.partitions
     ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
-    pages = max(1, -(-len(ordered) // ON_A_PAGE))
-    number = min(visit.number("page", 1, least=1), pages)
-    on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
+    on_page, paging = visit.paged(ordered, ON_A_PAGE)
     windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
     held_now = sum(p.acquired for p in partitions)
@@ -139,8 +140,7 @@ def _group_page(
         seen=visit.site.watch.snapshot.groups.get(group_id),
         partitions=_drawn(on_page, windows, looked, colours),
         partitions_total=len(partitions),
-        number=number,
-        pages=pages,
+        **paging,
         lag=description.lag,
         held=held_now,
         archiving=sum(p.archiving for p in partitions),

@@ -60,9 +60,7 @@ def show(visit: Visit) -> Response:
     counts[ALL] = len(matching)
     found = [each for each in matching if show in (ALL, _shown_as(each))]
     found.sort(key=lambda each: [key(each) for key in (ORDERS[order][1], ORDERS[_NEED][1], ORDERS["lag"][1])])
-    pages = max(1, -(-len(found) // ON_A_PAGE))
-    number = min(visit.number("page", 1, least=1), pages)
-    on_page = found[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
+    on_page, paging = visit.paged(found, ON_A_PAGE)
     visit.site.watch.opened(each.line.group_id for each in on_page)
     return visit.page(
         "groups.html",
@@ -79,8 +77,7 @@ def show(visit: Visit) -> Response:
         search=search,
         shown=show,
         order=order,
-        number=number,
-        pages=pages,
+        **paging,
     )
 
 

@@ -9,24 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import InvalidRequest, NotAllowed, NotAuthorized
 from coordinator.protocol.rights import Caller, Right, Tokens
 from sharegroup.web.sessions import Visitor
-
-
-class Logins(Protocol):
-    """Finds the holder of a token."""
-
-    def visitor(self, token: str) -> Visitor | None:
-        """Returns the person with this token; None if nobody has it, or it has no right to read.
-
-        Raises:
-            ShareGroupError: no coordinator can be asked.
-        """
 
 
 class OwnTokens:

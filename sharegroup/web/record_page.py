@@ -8,9 +8,8 @@ from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
 from sharegroup.in_flight import RECORD_STATES, begins
 from sharegroup.web import forms
-from sharegroup.web.errors import BadRequest
 from sharegroup.web.group_pages import partition_of
-from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.records import content
 from sharegroup.web.site import Handler, Visit
 
 MOST_ENTRIES = 100
@@ -65,9 +64,7 @@ def show_content(visit: Visit) -> Response:
         BadRequest: there is no such form.
         TopicNotAllowed: the person's token may not read the topic.
     """
-    partition, offset, form = partition_of(visit), visit.number("offset"), visit.text("form")
-    if form not in ("", *FORMS):
-        raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    partition, offset = partition_of(visit), visit.number("offset")
     visit.caller.topics.check_source(partition.topic)
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)
     return visit.page(
@@ -76,11 +73,7 @@ def show_content(visit: Visit) -> Response:
         partition=partition,
         offset=offset,
         record=record,
-        key=shown(record.key, form, MOST_KEY_BYTES) if record else None,
-        value=shown(record.value, form) if record else None,
-        headers=headers_shown(record.headers) if record else [],
-        more_headers=max(0, len(record.headers) - len(headers_shown(record.headers))) if record else 0,
-        forms=FORMS,
+        **content(record, visit.text("form")),
     )
 
 

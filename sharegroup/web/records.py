@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator.kafka.record_headers import headers_of
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import Origins, redrive
 from share_sink.redrive.report import RedriveReport
+from sharegroup.web.errors import BadRequest
 from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
@@ -49,31 +50,6 @@ class KafkaRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
-
-
-class Kafka(Protocol):
-    """Reads records for the page."""
-
-    def record(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
-        """The record at this offset; None: the log has none there."""
-
-    def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The newest dead letters of the topic, the newest first, without their records."""
-
-    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """The dead letter at this offset of its topic; None: there is none."""
-
-    def redrive(
-        self,
-        topic: str,
-        chosen: Callable[[DeadLetter], bool],
-        *,
-        as_shown: str,
-        origins: Origins,
-        watch: Callable[[int], None],
-    ) -> RedriveReport:
-        """Redrive the chosen dead letters as they were shown or, where ``as_shown`` is empty, report what that would
-        do. ``origins``: what groups were given; ``watch`` is called with the number read so far."""
 
 
 class KafkaReads:
@@ -188,6 +164,16 @@ def _hex(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def headers_shown(headers: tuple[tuple[str, bytes | None], ...]) -> list[tuple[str, Shown]]:
-    """Returns the first headers as the page shows them."""
-    return [(name[:200], shown(value, most=MOST_HEADER_BYTES)) for name, value in headers[:MOST_HEADERS]]
+def content(record: KafkaRecord | DeadLetter | None, form: str) -> dict[str, Any]:
+    """Returns the values of a page with a record's key, value and headers, in the form that the address names. Raises
+    BadRequest if there is no such form."""
+    if form not in ("", *FORMS):
+        raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    headers = () if record is None else record.headers
+    return {
+        "key": record and shown(record.key, form, MOST_KEY_BYTES),
+        "value": record and shown(record.value, form),
+        "headers": [(name[:200], shown(value, most=MOST_HEADER_BYTES)) for name, value in headers[:MOST_HEADERS]],
+        "more_headers": max(0, len(headers) - MOST_HEADERS),
+        "forms": FORMS,
+    }

@@ -190,9 +190,6 @@ class Server:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
 
-    def __repr__(self) -> str:
-        return f"<Server {self.url}>"
-
     def start(self) -> None:
         self._thread.start()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -15,7 +15,7 @@ from functools import partial
 from html import escape
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, quote_plus, urlencode
 
 import anyio
@@ -44,16 +44,18 @@ from sharegroup.web.errors import Away, BadRequest, Forged, NotSignedIn, TooMany
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.guard import body_of, check_origin
 from sharegroup.web.jobs import Jobs
-from sharegroup.web.logins import Logins
+from sharegroup.web.logins import CoordinatorTokens, OwnTokens
 from sharegroup.web.outages import UNANSWERED, Outages
 from sharegroup.web.public_url import PublicUrl
-from sharegroup.web.records import Kafka
+from sharegroup.web.records import KafkaReads
 from sharegroup.web.sessions import Session, Sessions
 from sharegroup.web.texts import clean
 from sharegroup.web.watch import Watch
 from sharegroup.web.words import said
 
 _log = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
 
 HERE = Path(__file__).parent
 MOST_TEXT = 1_000
@@ -113,11 +115,11 @@ class Site:
     brokers' addresses, for the heading; ``instead``: by address, what is shown instead of a page about an error."""
 
     admin: Admin = field(repr=False)
-    logins: Logins
+    logins: OwnTokens | CoordinatorTokens
     sessions: Sessions
     watch: Watch
     examinations: Examinations
-    kafka: Kafka
+    kafka: KafkaReads
     jobs: Jobs
     outages: Outages
     cluster: str
@@ -148,15 +150,19 @@ class Visit:
     form: Mapping[str, list[str]]
 
     @property
-    def admin(self) -> Admin:
+    def signed_in(self) -> Session:
+        """The person's session. Only for handlers that need a right."""
         assert self.session is not None
-        return self.session.visitor.admin
+        return self.session
+
+    @property
+    def admin(self) -> Admin:
+        return self.signed_in.visitor.admin
 
     @property
     def caller(self) -> Caller:
         """The holder of the person's token. Its allow lists limit what the page itself reads and sends."""
-        assert self.session is not None
-        return self.session.visitor.caller
+        return self.signed_in.visitor.caller
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a field of the form or of the address. Raises BadRequest if the text is too long."""
@@ -180,6 +186,13 @@ class Visit:
         else:
             return int(text)
         raise BadRequest(what=f"{label(name)}: {why}.", field=name)
+
+    def paged(self, rows: Sequence[Row], most: int) -> tuple[Sequence[Row], dict[str, int]]:
+        """Returns the rows of the page that the address names, up to ``most``, with its number and the number of
+        pages, under the names that templates use."""
+        pages = max(1, -(-len(rows) // most))
+        number = min(self.number("page", 1, least=1), pages)
+        return rows[(number - 1) * most : number * most], {"number": number, "pages": pages}
 
     @property
     def is_refresh(self) -> bool:

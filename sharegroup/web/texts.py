@@ -12,7 +12,7 @@ import unicodedata
 from codecs import getincrementaldecoder
 
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters that change the direction of text, so that one text can look like another."""
+"""Each of these characters changes the direction of text, so that one text can look like another."""
 _NO_TEXT = ("Cc", "Cs")
 """Unicode's categories of control characters and of surrogates."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')

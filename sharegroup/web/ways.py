@@ -36,23 +36,11 @@ def _link(path: str, label: str, **values: str) -> Way:
     return Way(label=label, path=path, fields=values)
 
 
-def _members(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
-    return (Way(label="Look at the members", path="#members"),)
-
-
-def _window(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
-    return (_link("/partition", "Look at the window", group=group_id, **about),)
-
-
 def _poison(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
     where = {"group": group_id, "topic": about["topic"], "partition": about["partition"], "offset": about["first"]}
     if "reason" not in about:
         return (_link("/content", "Look at its content", **where),)
     return (Way(label="Give it up…", kind="archive", fields=about), _link("/record", "Look at the record", **where))
-
-
-def _end_session(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
-    return (Way(label="End its session…", kind="release_member", fields=about),)
 
 
 def _name_queue(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
@@ -72,22 +60,23 @@ def _waiting(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
     return (first, _link("/form", "Name another topic", kind="dead_letters", group=group_id))
 
 
-def _none(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
-    return (Way(why_none=BROKERS),)
-
-
+_MEMBERS = Way(label="Look at the members", path="#members")
 _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
-    "start-offset-held-back": _window,
+    "start-offset-held-back": lambda group_id, about: (
+        _link("/partition", "Look at the window", group=group_id, **about),
+    ),
     "record-is-poison": _poison,
-    "member-holds-too-long": _end_session,
-    "query-has-no-evidence": _members,
+    "member-holds-too-long": lambda group_id, about: (
+        Way(label="End its session…", kind="release_member", fields=about),
+    ),
+    "query-has-no-evidence": lambda group_id, about: (_MEMBERS,),
     "dead-letters-wait": _waiting,
     "given-up-without-dead-letter": _name_queue,
     "dead-letter-topic-reserved": _name_queue,
-    "query-slowed": _members,
-    "nobody-consumes": _members,
-    "topic-missing": _members,
-    "start-offset-below-log-start": _none,
-    "session-shorter-than-restart": _members,
+    "query-slowed": lambda group_id, about: (_MEMBERS,),
+    "nobody-consumes": lambda group_id, about: (_MEMBERS,),
+    "topic-missing": lambda group_id, about: (_MEMBERS,),
+    "start-offset-below-log-start": lambda group_id, about: (Way(why_none=BROKERS),),
+    "session-shorter-than-restart": lambda group_id, about: (_MEMBERS,),
 }
 """What the page offers, by the names of the doctor's rules."""
