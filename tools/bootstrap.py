@@ -135,7 +135,7 @@ def download(java, test, soak, bench, kafka):
     older_sparks = ((OLDEST_SPARK_WITH_START,) + SPARK_WITHOUT_START) * test
     # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
     with ThreadPoolExecutor(2) as threads:
-        begun = [threads.submit(fetch_all_jars, java, jars)]
+        begun = [threads.submit(lambda: [fetch_jars(java, each) for each in jars])]
         begun += [threads.submit(install_spark, version) for version in older_sparks]
     for each in begun:
         each.result()
@@ -257,11 +257,6 @@ def packages_fingerprint():
         with open(path, "rb") as source:
             digest.update(source.read())
     return digest.hexdigest()
-
-
-def fetch_all_jars(java, wanted):
-    for each in wanted:
-        fetch_jars(java, each)
 
 
 def fetch_jars(java, wanted):
