@@ -175,7 +175,8 @@ class ShareConsumer:
                     self._take()
                 if not self._hand_over.waits:
                     self._check_signals()
-                    self._check_decided()
+                    if self._explicit is not None and (count := self._explicit.undecided):
+                        raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
                     if not self._topics:
                         raise IllegalStateException("Consumer is not subscribed to any topics")
                     deadline_s = None if seconds < 0 else time.monotonic() + seconds
@@ -187,10 +188,6 @@ class ShareConsumer:
             if before is not None:  # else another thread may be inside, whose records these are
                 self._hand_over.take_back(before)
             raise
-
-    def _check_decided(self) -> None:
-        if self._explicit is not None and (count := self._explicit.undecided):
-            raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
 
     def _poll(self, deadline_s: float | None) -> None:
         """Wait for records until ``deadline_s``. Callbacks of answers are called before records are taken, since they

@@ -180,14 +180,20 @@ class RunCollector:
             runs.append(RecordRun(key, self._partitions[key].topic_id, first, delivery_count, messages))
 
     def add_damaged(self, damaged: Mapping[Key, list[Damage]]) -> None:
-        """Call it after all :meth:`add`. Adds error messages for the records of damaged batches. As in confluent's
-        class, a record is released if its batch can't be decompressed, and rejected otherwise."""
+        """Call it after all :meth:`add`. Add error messages, whose values are the errors' texts, for the records of
+        damaged batches. As in confluent's class, a record is released if its batch can't be decompressed, and rejected
+        otherwise."""
         for key, of_key in damaged.items():
             plan = self._partitions[key]
             for first, last, code, reason in of_key:
                 count = next(held.delivery_count for held in plan.ranges if held.last >= first)
-                outcome = _OF_BAD_COMPRESSION if code == KafkaError._BAD_COMPRESSION else AcknowledgeType.REJECT
-                messages = [_error_message(key, offset, count, code, reason) for offset in range(first, last + 1)]
+                is_release = code == KafkaError._BAD_COMPRESSION
+                outcome = AcknowledgeType.RELEASE if is_release else AcknowledgeType.REJECT
+                value, error = reason.encode(), KafkaError(code, reason)
+                messages = [
+                    Message(confluent_kafka.Message(*key, offset, None, value, None, error), count)
+                    for offset in range(first, last + 1)
+                ]
                 self._runs[key].append(RecordRun(key, plan.topic_id, first, count, messages, outcome=outcome))
             self._runs[key].sort(key=lambda run: run.first)
 
@@ -207,15 +213,6 @@ class RunCollector:
                     kind = AcknowledgeType.RELEASE if is_lost else AcknowledgeType.GAP
                     found.append(Unread(key, plan.topic_id, part, kind))
         return found
-
-
-_OF_BAD_COMPRESSION = AcknowledgeType.RELEASE
-
-
-def _error_message(key: Key, offset: int, delivery_count: int, code: int, reason: str) -> Message:
-    """Returns confluent's message for an unreadable record: its value is the error's text."""
-    error = KafkaError(code, reason)
-    return Message(confluent_kafka.Message(*key, offset, None, reason.encode(), None, error), delivery_count)
 
 
 def _neighbours(messages: list[confluent_kafka.Message]) -> Iterator[tuple[int, list[confluent_kafka.Message]]]:

@@ -83,7 +83,10 @@ class Columns:
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
             index = _column_index(schema, name, wanted)
             if index is not None:
-                _check_type(name, schema[index].dataType, wanted)
+                found = schema[index].dataType
+                if not isinstance(found, wanted.types) or (name == HEADERS and not _are_headers(found)):
+                    text = found.simpleString()
+                    raise WrongColumn(column=name, found=text, wanted=wanted.text, instead=wanted.instead)
                 indexes[name] = index
         timestamps = _column_indexes(schema, TIMESTAMP)
         if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, TimestampType):
@@ -109,11 +112,6 @@ def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
         columns = ", ".join(schema.names) or "none"
         raise MissingColumn(column=name, wanted=wanted.text, columns=columns, instead=instead)
     return column_indexes[0] if column_indexes else None
-
-
-def _check_type(name: str, actual: DataType, wanted: _Wanted) -> None:
-    if not isinstance(actual, wanted.types) or (name == HEADERS and not _are_headers(actual)):
-        raise WrongColumn(column=name, found=actual.simpleString(), wanted=wanted.text, instead=wanted.instead)
 
 
 def _are_headers(actual: DataType) -> bool:

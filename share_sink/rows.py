@@ -80,7 +80,9 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
     """
     columns = sink.columns
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
-    _check_receipts(receipt)
+    for name, column in receipt.items():
+        if column.null_count:
+            raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
     topic_id = _topic_ids(receipt, sink)
     outcome = _outcomes(_column(batch, columns, ACKNOWLEDGEMENT), receipt)
     return pa.table(
@@ -128,28 +130,16 @@ def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -
     rejected = is_rejected(outcomes).combine_chunks()
     names = [name for name in REJECTED_SCHEMA if name in columns]
     rows = {name: _column(batch, columns, name).filter(rejected) for name in names}
-    if HEADERS in names:
-        _check_headers(rows)
-    return pa.table({**rows, TOPIC_ID: outcomes["topic_id"].combine_chunks().filter(rejected)})
-
-
-def _check_headers(rows: dict[str, Any]) -> None:
-    each = pc.list_flatten(rows[HEADERS])
-    if each.null_count:
+    if HEADERS in names and (each := pc.list_flatten(rows[HEADERS])).null_count:
         at = pc.list_parent_indices(rows[HEADERS])[_first(each.is_null())].as_py()
         raise NullHeader(row=_receipt_at(rows, at))
+    return pa.table({**rows, TOPIC_ID: outcomes["topic_id"].combine_chunks().filter(rejected)})
 
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:
     column = batch.column(columns.column_indexes[name])
     wanted = REJECTED_SCHEMA.get(name, pa.int64() if name == RELEASE_DELAY else pa.string())
     return column if column.type.equals(wanted) else column.cast(wanted)
-
-
-def _check_receipts(receipt: dict[str, Any]) -> None:
-    for name, column in receipt.items():
-        if column.null_count:
-            raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
 
 
 def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:

@@ -68,7 +68,8 @@ class RecordFormat:
         for name in properties:
             if name not in PROPERTIES:
                 raise click.UsageError(f"The formatter has no property {name}: {hint(name, PROPERTIES, 'try others')}")
-        self._prints = [name for name in _PRINTED if _is_true(properties.get(f"print.{name}", str(name == "value")))]
+        shown = {name: properties.get(f"print.{name}", str(name == "value")) for name in _PRINTED}
+        self._prints = [name for name, text in shown.items() if text.strip().lower() == "true"]
         self._separators = {name: properties.get(name, text).encode() for name, text in _SEPARATORS.items()}
         self._decoders = {
             option.partition(".")[0]: _deserializer(option, properties[option])
@@ -149,10 +150,6 @@ class RecordFormat:
                 f"Record {record} can't be read by {deserializer.name}: {error}. With --reject-message-on-error such a "
                 "record is rejected."
             ) from None
-
-
-def _is_true(text: str) -> bool:
-    return text.strip().lower() == "true"
 
 
 def _deserializer(option: str, name: str) -> _Named:

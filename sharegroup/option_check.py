@@ -71,8 +71,10 @@ def of_source(given: Mapping[str, str]) -> Iterator[Found]:
     metadata = cluster_metadata(options.bootstrap_servers, options.kafka_config)
     yield _of_cluster(metadata)
     topics = subscribed(options, metadata)
-    if options.topic_pattern is not None:
-        yield _of_pattern(options.topic_pattern, topics)
+    if options.topic_pattern is not None and topics:
+        yield f"subscribePattern matches {len(topics)} topic(s) now: {', '.join(topics)}"
+    elif options.topic_pattern is not None:
+        yield Note(f"subscribePattern={options.topic_pattern} matches no topic now: the query waits for topics")
     for topic in topics:
         yield f"topic {topic} has {len(metadata.topics[topic].partitions)} partition(s), and may be read"
     partitions = [
@@ -134,12 +136,6 @@ def _of_options(given: Mapping[str, str], options: GroupOptions) -> str:
 
 def _of_cluster(metadata: Any) -> str:
     return f"the brokers answer: cluster {metadata.cluster_id}, {len(metadata.brokers)} broker(s)"
-
-
-def _of_pattern(pattern: str, topics: list[str]) -> str:
-    if not topics:
-        return Note(f"subscribePattern={pattern} matches no topic now: the query waits for topics")
-    return f"subscribePattern matches {len(topics)} topic(s) now: {', '.join(topics)}"
 
 
 def _of_group(options: GroupOptions, cluster: ClusterQuestions) -> tuple[Question, ...]:

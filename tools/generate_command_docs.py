@@ -111,7 +111,8 @@ def _wrapped(paragraph: str) -> Iterator[str]:
 def _row(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" {option.metavar or _type(option)}"
-    default = "required" if option.required else f"`{option.default}`" if _has_default(option) else ""
+    shown = f"`{option.default}`" if option.show_default and not option.is_flag else ""
+    default = "required" if option.required else shown
     return f"- {names}{value}{f' ({default})' * bool(default)}{f': {option.help}' if option.help else ''}"
 
 
@@ -119,10 +120,6 @@ def _type(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return " \\| ".join(map(str, option.type.choices)).replace("\\|", "or")
     return {"integer": "NUMBER", "integer range": "NUMBER", "float": "NUMBER"}.get(option.type.name, "TEXT")
-
-
-def _has_default(option: click.Option) -> bool:
-    return bool(option.show_default) and not option.is_flag
 
 
 if __name__ == "__main__":

@@ -89,15 +89,10 @@ def redrive(
         InvalidCondition: ``where`` is wrong.
         UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is wrong.
     """
-    for key, value in {"max_redrives": max_redrives, "rate": 1 if rate is None else rate}.items():
-        if type(value) is not int or value < 1:
-            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
+    _check_numbers(max_redrives=max_redrives, rate=1 if rate is None else rate)
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
-    if to is not None:
-        check_written(to)
-    if to == dlq_topic:
-        raise RedriveIntoItself(topic=dlq_topic)
+    _check_target(to, dlq_topic)
     given = by_lower_name(options)
     TABLE.check_names(given)
     config = TABLE.kafka_config(given)
@@ -125,6 +120,19 @@ def redrive(
         _send_all(paced, topics, report, {**_DEFAULTS, **config, **_FIXED}, keep_timestamp=keep_timestamp)
     report.unknown_names = [each.name for each in named if report.read and not each.is_known]
     return report
+
+
+def _check_numbers(**numbers: object) -> None:
+    for key, value in numbers.items():
+        if type(value) is not int or value < 1:
+            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
+
+
+def _check_target(to: str | None, dlq_topic: str) -> None:
+    if to is not None:
+        check_written(to)
+    if to == dlq_topic:
+        raise RedriveIntoItself(topic=dlq_topic)
 
 
 # --- what was shown

@@ -213,7 +213,8 @@ def _row(group_id: str, value: msgspec.Struct) -> dict[str, Any]:
 def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields by the names of the columns, with times in microseconds."""
     row = {_camel(name): field for name, field in fields.items()}
-    return row | {column: _us(fields[name]) for column, name in _TIMES.items() if name in fields}
+    times_ms = {column: fields[name] for column, name in _TIMES.items() if name in fields}
+    return row | {column: None if at is None else at * 1_000 for column, at in times_ms.items()}
 
 
 def _table(view: str, rows: list[dict[str, Any]]) -> pa.Table:
@@ -223,7 +224,3 @@ def _table(view: str, rows: list[dict[str, Any]]) -> pa.Table:
 def _camel(name: str) -> str:
     first, *more = name.split("_")
     return first + "".join(word.capitalize() for word in more)
-
-
-def _us(time_ms: int | None) -> int | None:
-    return None if time_ms is None else time_ms * 1_000

@@ -23,7 +23,7 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described, origins_of
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
-from sharegroup.web.records import LISTED, content, preview
+from sharegroup.web.records import LISTED, checked_form, content, preview
 from sharegroup.web.site import Handler, Instead, Visit, status_of
 from sharegroup.web.words import told
 
@@ -86,7 +86,7 @@ def show_list(visit: Visit, error: ShareGroupError | None = None) -> Response:
 def show_one(visit: Visit) -> Response:
     """One dead letter: where it came from and why, and the record's key, value and headers."""
     group_id, (index, offset) = visit.text("group"), _place(visit.text("at"))
-    topic = _topic_of(visit, group_id)
+    form, topic = checked_form(visit.text("form")), _topic_of(visit, group_id)
     found = visit.site.kafka.dead_letter(topic, index, offset) if topic else None
     if found is None or not _is_of(visit, group_id, found):
         raise BadRequest(what=f"Group {group_id} has no dead letter at {topic or 'no topic'}-{index}@{offset}.")
@@ -95,7 +95,7 @@ def show_one(visit: Visit) -> Response:
         group_id=group_id,
         topic=topic,
         each=found,
-        **content(found, visit.text("form")),
+        **content(found, form),
     )
 
 

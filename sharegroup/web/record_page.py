@@ -9,7 +9,7 @@ from coordinator.protocol.messages import PartitionDescription
 from sharegroup.in_flight import RECORD_STATES, begins
 from sharegroup.web import forms
 from sharegroup.web.group_pages import partition_of
-from sharegroup.web.records import content
+from sharegroup.web.records import checked_form, content
 from sharegroup.web.site import Handler, Visit
 
 MOST_ENTRIES = 100
@@ -64,7 +64,7 @@ def show_content(visit: Visit) -> Response:
         BadRequest: there is no such form.
         TopicNotAllowed: the person's token may not read the topic.
     """
-    partition, offset = partition_of(visit), visit.number("offset")
+    partition, offset, form = partition_of(visit), visit.number("offset"), checked_form(visit.text("form"))
     visit.caller.topics.check_source(partition.topic)
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)
     return visit.page(
@@ -73,7 +73,7 @@ def show_content(visit: Visit) -> Response:
         partition=partition,
         offset=offset,
         record=record,
-        **content(record, visit.text("form")),
+        **content(record, form),
     )
 
 

@@ -164,11 +164,15 @@ def _hex(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def content(record: KafkaRecord | DeadLetter | None, form: str) -> dict[str, Any]:
-    """Returns the values of a page with a record's key, value and headers, in the form that the address names. Raises
-    BadRequest if there is no such form."""
+def checked_form(form: str) -> str:
+    """Returns the form, which may be empty. Raises BadRequest if there is no such form."""
     if form not in ("", *FORMS):
         raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    return form
+
+
+def content(record: KafkaRecord | DeadLetter | None, form: str) -> dict[str, Any]:
+    """Returns the values of a page with a record's key, value and headers in this form."""
     headers = () if record is None else record.headers
     return {
         "key": record and shown(record.key, form, MOST_KEY_BYTES),
