@@ -1,17 +1,22 @@
 """Plays a scenario on the core, and writes its text anew with what the core shows after each step.
 
-Steps (M is a member, P a plan as in ``i.2``; what is in brackets may be left out):
+Steps (M is a member, C a ShareConsumer, P a plan as in ``i.2``; what is in brackets may be left out):
 
-- ``group [records=N] [key=value]…``: a group on one partition with N records.
-- ``join M [as PROCESS]``: a process of M joins: a new one, or the one that is named.
+- ``group [records=N] [key=value]…``: a group on one partition with N records. ``set key=value…`` alters its configs.
+- ``join M [as PROCESS]``: a process of M joins: a new one, or the one that is named. ``consumer C``, ``leave M``.
 - ``latest M [after P] [limit N]``: latestOffset: P is completed, and the next plan acquired. At most 4000 records.
-- ``partitions M P [epoch N]``: partitions(): the plan is started, or reclaimed. ``epoch``: an older process asks.
-- ``restart M P``: the query's process dies; a new one replays the batch that ended in P.
-- ``complete M P``: P is completed, and nothing is acquired.
-- ``stage ROWS [strictly]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at 2``: ``at``
-  is the delivery count, 1 unless it is named, and ``written`` says that the dead letter is. ``strictly``: failOnStale.
+- ``acquire M [after P] [limit N]``: the same without completing P. ``read`` for ``latest``: the plan is started, too.
+- ``partitions M P [epoch N] [continuing]``: partitions(): the plan is started, or reclaimed. ``epoch``: an older
+  process asks. ``continuing``: failOnDataLoss is false.
+- ``restart M P [N times] [continuing]``: the query's process dies; a new one replays the batch that ended in P.
+- ``complete M P [gaps RANGES]``: P is completed, and nothing is acquired.
+- ``stage ROWS [strictly] [replacing]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at
+  2``: ``at`` is the delivery count, 1 unless it is named, and ``written`` says that the dead letter is. ``strictly``:
+  failOnStale. ``replacing``: the target replaces what it has of the batch.
+- ``silent M [replacing]``: a sink's commit without rows, which names the newest plan of M.
+- ``fetch C N``, ``acknowledge C ROWS``: a ShareConsumer acquires and acknowledges.
 - ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
-- ``coordinator restarts``: another process loads what was appended.
+- ``coordinator restarts [from a snapshot]``: another process loads what was appended, or a snapshot of it.
 - ``drain M after P fails OFFSET``: the query goes on until it is given nothing; each batch with the offset fails.
 """
 
@@ -22,12 +27,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from coordinator.core.commands import AlterConfigs
 from coordinator.core.members import Member
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import Heartbeat, PlanReply
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.support.group_driver import GroupDriver, ranges
+from coordinator.protocol.messages import Heartbeat, LeaveGroup, PlanReply
+from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot, ranges
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
 ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject)(?: (\d+) ms)?(?: at (\d+))?( written)?")
@@ -42,19 +48,21 @@ def played(text: str) -> str:
 
 
 class Player:
-    """Plays the blocks of one scenario, in order."""
+    """Plays the blocks of one scenario, in order. Steps of one block show the state once, after the last one."""
 
     def __init__(self) -> None:
         self.group = GroupDriver()
 
     def block(self, lines: list[str]) -> Iterator[str]:
-        """The block's own lines, and what the core shows after its step. A block of comments has no step."""
-        for line in lines:
-            if not line.startswith(" "):
-                yield line
-        steps = [line for line in lines if not line.startswith((" ", "#"))]
-        for step in steps:
-            yield from self._shown(self._answer(step))
+        """The block's own lines, each step with its answer, and the state after the last one. A block of comments has
+        no step."""
+        own = [line for line in lines if not line.startswith(" ")]
+        for line in own:
+            yield line
+            if not line.startswith("#"):
+                yield from self._answer(line)
+        if not own[-1].startswith("#"):
+            yield from self._state()
 
     def _answer(self, step: str) -> list[str]:
         verb, *words = step.split()
@@ -66,22 +74,27 @@ class Player:
         except ShareGroupError as error:
             return [_line("refused", type(error).__name__)]
 
-    def _shown(self, answer: list[str]) -> Iterator[str]:
-        yield from answer
+    def _state(self) -> Iterator[str]:
         partition = self.group.partition()
         for first, last, run in partition.runs:
             yield _line("run", f"[{first}..{last}] {self._run(run)}")
         yield _line("window", f"{partition.start_offset} to {partition.end_offset}")
         if partition.archived_total:
             yield _line("archived", str(partition.archived_total))
+        for out in self.group.group.unreported_losses:
+            yield _line("lost", f"[{out.first}..{out.last}]")
         for member in self.group.group.members.values():
             yield _line("member", self._member(member))
 
     def _run(self, run: Run) -> str:
         """``STATE count failures plan``, as in the docs."""
         text = f"{run.state.name} {run.delivery_count} {run.failures} {run.plan_id or '-'}"
+        if run.releases:
+            text += f" released {run.releases}"
         if run.quarantined:
-            text += " quarantined"
+            text += " quarantined" + ("" if run.failed_alone_ms is None else " failed alone")
+        if run.trials_lost:
+            text += f" {run.trials_lost} trial lost"
         if run.not_before_ms is not None and run.not_before_ms > self.group.now_ms:
             text += f" in {run.not_before_ms - self.group.now_ms} ms"
         return text
@@ -105,43 +118,73 @@ class Player:
     def _join(self, member: str, *named: str) -> Iterable[str]:
         yield _line("epoch", str(self.group.join(member, named[1] if named else None)))
 
+    def _set(self, *settings: str) -> Iterable[str]:
+        self.group.run(AlterConfigs(configs=dict(setting.split("=") for setting in settings)))
+        return ()
+
+    def _consumer(self, member: str) -> Iterable[str]:
+        self.group.join(member, query=False)
+        return ()
+
+    def _leave(self, member: str) -> Iterable[str]:
+        epoch = self.group.epochs[member]
+        self.group.run(LeaveGroup(group_id="billing", member_id=member, member_epoch=epoch))
+        return ()
+
+    def _fetch(self, member: str, most: str) -> Iterable[str]:
+        held = ", ".join(f"[{first}..{last}] {count}" for first, last, count in fetched(self.group, int(most), member))
+        yield _line("fetched", held or "none")
+
+    def _acknowledge(self, member: str, *words: str) -> Iterable[str]:
+        for run in _runs(words):
+            errors = acknowledged(self.group, run.first, run.last, run.delivery_count, run.outcome, member)
+            yield from (_line("error", name) for name in errors.values())
+
     def _latest(self, member: str, *words: str) -> Iterable[str]:
         options = dict(zip(words[::2], words[1::2], strict=True))
         yield from _plan(self.group.next(options.get("after", ""), member, int(options.get("limit", 4_000))))
 
+    def _read(self, member: str, *words: str) -> Iterable[str]:
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        plan = self.group.next(options.get("after", ""), member, int(options.get("limit", 4_000))).plan
+        yield from _plan(self.group.start(plan.plan_id, member))
+
+    def _acquire(self, member: str, *words: str) -> Iterable[str]:
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        yield from _plan(self.group.acquire(options.get("after", ""), member, int(options.get("limit", 4_000))))
+
     def _partitions(self, member: str, plan: str, *words: str) -> Iterable[str]:
         current = self.group.epochs[member]
-        self.group.epochs[member] = int(words[1]) if words else current
+        self.group.epochs[member] = int(words[1]) if "epoch" in words else current
         try:
-            yield from _plan(self.group.start(plan, member))
+            yield from _plan(self.group.start(plan, member, fail_on_data_loss="continuing" not in words))
         finally:
             self.group.epochs[member] = current
 
-    def _restart(self, member: str, plan: str) -> Iterable[str]:
-        yield from _plan(self.group.restart(plan, member))
+    def _restart(self, member: str, plan: str, *words: str) -> Iterable[str]:
+        for _ in range(int(words[0]) if "times" in words else 1):
+            reply = self.group.restart(plan, member, fail_on_data_loss="continuing" not in words)
+        yield from _plan(reply)
 
-    def _complete(self, member: str, plan: str) -> Iterable[str]:
-        self.group.complete(plan, member)
+    def _complete(self, member: str, plan: str, *words: str) -> Iterable[str]:
+        gaps = [text.partition("-") for text in " ".join(words[1:]).split(", ") if text]
+        done = self.group.complete(
+            plan, member, gaps=tuple(OffsetRange(TOPIC_ID, 0, int(f), int(last or f)) for f, _, last in gaps)
+        )
+        if done.undecided:
+            yield _line("returned", "no sink decided")
+        if done.outcomes:
+            yield _line("decided", ", ".join(f"{name} {count}" for name, count in done.outcomes.items()))
+
+    def _silent(self, member: str, *words: str) -> Iterable[str]:
+        self.group.silent(member, replaces="replacing" in words)
         return ()
 
     def _stage(self, *words: str) -> Iterable[str]:
-        strictly = words[-1] == "strictly"
-        rows = [ROW.fullmatch(row) for row in " ".join(words[: len(words) - strictly]).split(", ")]
-        runs = [
-            OutcomeRun(
-                int(row[1]),
-                int(row[2] or row[1]),
-                int(row[5] or 1),
-                AcknowledgeType[row[3].upper()],
-                dead_letter=bool(row[6]),
-                delay_ms=int(row[4]) if row[4] else None,
-            )
-            for row in rows
-            if row is not None
-        ]
-        assert len(runs) == len(rows), "a row that is not understood"
-        staged = self.group.stage(*runs, fail_on_stale=strictly)
-        yield _line("staged", f"{staged.staged}, stale {staged.stale}")
+        rows = [word for word in words if word not in ("strictly", "replacing")]
+        staged = self.group.stage(*_runs(rows), fail_on_stale="strictly" in words, replaces="replacing" in words)
+        contradicted = f", contradicted {staged.contradicted}" if staged.contradicted else ""
+        yield _line("staged", f"{staged.staged}, stale {staged.stale}{contradicted}")
 
     def _heartbeat(self, member: str) -> Iterable[str]:
         epoch = self.group.epochs[member]
@@ -160,8 +203,8 @@ class Player:
         self.group.move_log_start(int(offset))
         return ()
 
-    def _coordinator(self, _: str) -> Iterable[str]:
-        self.group.crash()
+    def _coordinator(self, _: str, *source: str) -> Iterable[str]:
+        from_snapshot(self.group) if source else self.group.crash()
         return ()
 
     def _drain(self, member: str, _: str, plan: str, __: str, failing: str) -> Iterable[str]:
@@ -176,6 +219,25 @@ class Player:
                 reply = self.group.restart(plan, member)
                 yield from _plan(reply, "again")
         raise AssertionError("the drain does not end")
+
+
+def _runs(words: Iterable[str]) -> list[OutcomeRun]:
+    """The outcomes of these words, as ``8001 release 60000 ms, 8002-8003 reject at 2``."""
+    rows = [ROW.fullmatch(row) for row in " ".join(words).split(", ")]
+    runs = [
+        OutcomeRun(
+            int(row[1]),
+            int(row[2] or row[1]),
+            int(row[5] or 1),
+            AcknowledgeType[row[3].upper()],
+            dead_letter=bool(row[6]),
+            delay_ms=int(row[4]) if row[4] else None,
+        )
+        for row in rows
+        if row is not None
+    ]
+    assert len(runs) == len(rows), "a row that is not understood"
+    return runs
 
 
 def _plan(reply: PlanReply, name: str = "plan") -> Iterator[str]:

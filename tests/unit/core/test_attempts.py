@@ -71,15 +71,6 @@ def test_in_explicit_mode_an_attempt_releases_the_records_it_passes_over(
     assert states(group) == after
 
 
-def test_in_implicit_mode_an_attempt_accepts_the_records_it_passes_over() -> None:
-    group, plan = batch(2, **DLQ)
-    group.stage(said(1, 1, ACCEPT))
-    group.restart(plan)
-    group.stage(said(0, 0, REJECT, 2))
-    group.complete(plan)
-    assert states(group) == ["[0..0] ARCHIVING 2", "[1..1] ACKNOWLEDGED 2"]
-
-
 def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() -> None:
     group, plan = batch(2, **EXPLICIT)
     appended = []
@@ -168,14 +159,6 @@ def test_only_a_changed_query_id_of_a_sink_is_appended() -> None:
         assert isinstance(record, PlanStaged)
         written.append((record.query_id, group.group.members["m1"].query_id))
     assert written == [("q", "q"), (None, "q"), (None, "q"), ("r", "r")]
-
-
-def test_two_sinks_of_one_batch_each_decide_their_own_rows() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 2, ACCEPT), said(7, 8, ACCEPT))
-    group.stage(said(3, 6, ACCEPT))
-    group.complete(plan)
-    assert states(group) == ["[9..9] AVAILABLE 1"]
 
 
 def test_a_repeated_request_changes_nothing_but_delays() -> None:

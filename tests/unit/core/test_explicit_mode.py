@@ -5,41 +5,13 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs
-from coordinator.core.record_state import RecordState
-from coordinator.core.runs import Run
 from coordinator.protocol.errors import AcknowledgementModeDiffers, NothingDecided
 from coordinator.protocol.messages import NextPlan
-from coordinator.protocol.values import Disposition, OffsetRange
+from coordinator.protocol.values import OffsetRange
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
-from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, IMPLICIT, RELEASE, batch, run_at, said, states
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, IMPLICIT, batch, run_at, said, states
 from tests.support.source_driver import facts, run_transaction
-
-
-def test_gaps_are_archived_instead_of_released() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 3, ACCEPT), said(8, 9, RELEASE))
-    gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=0, first=f, last=last) for f, last in ((3, 4), (6, 9)))
-    group.complete(plan, gaps=gaps)
-    assert states(group) == ["[5..5] AVAILABLE 1", "[6..7] ARCHIVED 1", "[8..9] AVAILABLE 1"]
-
-
-def test_gaps_are_archived_also_after_the_lock_was_lost() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 3, ACCEPT))
-    group.pass_time(SESSION_MS + 1)
-    group.join()
-    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=4, last=9),))
-    assert (group.partition().start_offset, group.partition().archived_total) == (10, 6)
-
-
-def test_without_a_sink_the_plan_is_returned_and_no_try_is_counted() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    assert group.complete(plan).undecided
-    assert group.dump() == ["[0..9] AVAILABLE 1 0 -"]
-    assert run_at(group, 0).tries == 0
-    assert not group.complete(plan).undecided, "twice is harmless"
-    assert ranges(group.acquire(plan)) == [(0, 9, 2)], "the same records"
 
 
 def test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink() -> None:
@@ -60,22 +32,6 @@ def test_an_empty_batch_without_a_sink_does_not_fail() -> None:
     assert group.partition().start_offset == 3
 
 
-def test_a_plan_with_no_records_left_does_not_fail() -> None:
-    group, plan = batch(3, **EXPLICIT)
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    group.acquire(member="m2")
-    group.restart(plan)
-    assert not group.complete(plan).undecided
-
-
-def test_a_commit_without_rows_is_a_sink() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    assert group.silent().attempt == 0
-    assert not group.complete(plan).undecided
-    assert run_at(group, 0).releases == 1
-
-
 def test_a_commit_of_stale_rows_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.pass_time(SESSION_MS + 1)
@@ -84,46 +40,6 @@ def test_a_commit_of_stale_rows_is_a_sink() -> None:
     assert group.stage(said(0, 9, ACCEPT), plans={plan: group.epochs["m1"]}).stale == 10
     group.join()
     assert not group.complete(plan).undecided
-
-
-def test_the_presence_of_a_sink_outlives_a_crash_and_a_snapshot() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.silent()
-    group.crash()
-    from_snapshot(group)
-    assert not group.complete(plan).undecided
-
-
-def test_undecided_records_are_released_once_a_sink_decided_an_earlier_batch() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 9, ACCEPT))
-    group.ends[0] = 20
-    plan = group.next(plan).plan.plan_id
-    group.start(plan)
-    assert not group.complete(plan).undecided
-    assert run_at(group, 10).releases == 1
-
-
-def test_a_batch_that_is_given_back_takes_no_evidence_away() -> None:
-    group, plan = batch(10, **IMPLICIT)
-    group.complete(plan)
-    group.run(AlterConfigs(configs=EXPLICIT))
-    group.ends[0] = 20
-    plan = group.next(plan).plan.plan_id
-    group.start(plan)
-    assert group.complete(plan).undecided
-    assert group.group.members["m1"].evidence
-
-
-def test_in_explicit_mode_silence_archives_a_record_at_the_limit() -> None:
-    group, plan = batch(1, **EXPLICIT, **DLQ, **{"share.delivery.count.limit": "2"})
-    for _ in range(2):
-        group.silent()
-        group.complete(plan)
-        if run_at(group, 0).state == RecordState.AVAILABLE:
-            plan = group.acquire(plan).plan.plan_id
-            group.start(plan)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
 
 
 def test_explicit_mode_releases_undecided_records() -> None:

@@ -16,7 +16,6 @@ from coordinator.core.record_codec import decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
 from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from tests.support.group_driver import (
-    SESSION_MS,
     TOPIC_ID,
     GroupDriver,
     acknowledged,
@@ -45,18 +44,6 @@ def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
     return told(group.start(plan.plan.plan_id, member))
 
 
-def test_adjacent_lost_records_are_one_loss_whether_returned_or_fresh() -> None:
-    group = GroupDriver(records=100)
-    group.join("c1", query=False)
-    fetched(group, 50)
-    acknowledged(group, 0, 49, 1, 2)
-    group.join()
-    group.move_log_start(40)
-    group.move_log_start(70)
-    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 69)], "neighbours are one entry"
-    assert next_told(group) == [("orders", 0, 0, 69)]
-
-
 def test_losses_of_several_partitions_are_reported_apart() -> None:
     group = GroupDriver(records=100, partitions=2)
     group.join()
@@ -65,31 +52,6 @@ def test_losses_of_several_partitions_are_reported_apart() -> None:
     group.move_log_start(20, 1)
     assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
     assert next_told(group) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
-
-
-def test_the_loss_of_a_superseded_plan_is_reported_once() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    group.acquire(limit=10)
-    group.move_log_start(10)
-    group.join()
-    plan = group.acquire(limit=10).plan.plan_id
-    assert told(group.start(plan)) == [("orders", 0, 0, 9)]
-    group.complete(plan)
-    assert next_told(group, plan) == []
-
-
-def test_losses_with_records_between_them_are_two_entries() -> None:
-    group = GroupDriver(records=100)
-    group.join("c1", query=False)
-    group.join()
-    fetched(group, 10)
-    fetched(group, 10)
-    fetched(group, 10)
-    acknowledged(group, 0, 9, 1, 2)
-    acknowledged(group, 20, 29, 1, 2)
-    group.move_log_start(30)
-    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 0, 20, 29)]
 
 
 def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
@@ -111,69 +73,6 @@ def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
     assert group.group.unreported_losses == ()
 
 
-def test_unreported_losses_outlive_the_coordinator() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    group.move_log_start(10)
-    from_snapshot(group)
-    group.join()
-    assert next_told(group) == [("orders", 0, 0, 9)]
-
-
-def test_a_superseded_plan_passes_its_losses_on() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    given_up = group.next().plan.plan_id
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(100)
-    group.ends[0] = 200
-    group.join()
-    following = group.next().plan.plan_id
-    assert following != given_up
-    assert told(group.start(following)) == [("orders", 0, 0, 99)]
-
-
-def test_losses_of_an_unread_plan_outlive_the_coordinator() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    plan = group.next().plan.plan_id
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(10)
-    from_snapshot(group)
-    group.join()
-    assert told(group.start(plan)) == [("orders", 0, 0, 9)]
-
-
-def test_losses_of_an_empty_plan_are_reported_with_the_next() -> None:
-    """The plan's records were still held when the log lost them."""
-    group = GroupDriver(records=100)
-    group.join()
-    group.next()
-    group.move_log_start(100)
-    group.ends[0] = 200
-    group.join()
-    assert next_told(group) == [("orders", 0, 0, 99)]
-
-
-def test_a_repeated_request_has_the_same_report() -> None:
-    group, plan = started_plan()
-    group.join()
-    group.move_log_start(30)
-    first = group.start(plan, fail_on_data_loss=True)
-    assert told(first) == [("orders", 0, 0, 29)]
-    assert group.start(plan, fail_on_data_loss=True) == first, "it may not have heard"
-    assert not group.group.plans[1].started, "nobody reads it"
-    after = group.restart(plan, fail_on_data_loss=True)
-    assert told(after) == [] and ranges(after) == [(30, 99, 3)]
-
-
-def test_a_plan_without_its_lost_records_is_started() -> None:
-    group, plan = started_plan()
-    group.move_log_start(30)
-    group.restart(plan, fail_on_data_loss=False)
-    assert group.group.plans[1].started
-
-
 def test_the_log_start_of_an_unknown_partition_is_ignored() -> None:
     group = GroupDriver(records=10)
     group.join()
@@ -190,18 +89,6 @@ def test_a_log_start_that_did_not_move_appends_nothing() -> None:
     group.move_log_start(5)
     group.move_log_start(3)
     assert group.log == before
-
-
-def test_losses_of_the_log_and_lost_locks_are_reported_apart() -> None:
-    group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(30)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2", limit=20)) == [(30, 49, 2)]
-    back = group.restart(plan)
-    assert told(back) == [("orders", 0, 0, 29)]
-    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(30, 49, "lost")]
-    assert ranges(back) == [(50, 99, 2)]
 
 
 def test_records_of_an_unsubscribed_topic_are_released_and_reported() -> None:
@@ -274,21 +161,6 @@ def test_a_loss_that_no_member_held_is_appended_without_a_plan() -> None:
         assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(None, None)]
 
 
-def test_a_plans_losses_are_reported_again_after_a_snapshot() -> None:
-    group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(30)
-    group.join("m2")
-    group.acquire(member="m2", limit=20)
-    group.join(process="p")
-    back = group.start(plan, fail_on_data_loss=False)
-    assert told(back) == [("orders", 0, 0, 29)]
-    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(30, 49, "lost")]
-    from_snapshot(group)
-    assert group.join(process="p") == 2
-    assert group.start(plan, fail_on_data_loss=False) == back
-
-
 def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
     group, plan = started_plan()
     group.move_log_start(30)
@@ -298,17 +170,6 @@ def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
     after = group.restart(plan)
     assert after.data_loss == ()
     assert ranges(after) == [(30, 99, 3)]
-
-
-def test_losses_of_a_plan_whose_session_ended_are_reported_too() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(30)
-    group.crash()
-    told = group.restart(plan)
-    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
-    assert told.left_out == (), "the log's loss is no lost lock"
-    assert group.restart(plan).data_loss == ()
 
 
 def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> None:
@@ -325,22 +186,3 @@ def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> No
     assert group.group.unreported_losses == (), "no other query is told again"
     after = group.restart(following, fail_on_data_loss=True)
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
-
-
-def test_a_loss_found_at_a_reclaim_is_reported_when_the_plan_starts() -> None:
-    group = GroupDriver(records=10)
-    group.join()
-    group.acquire()
-    group.move_log_start(5)
-    group.join()
-    plan = group.acquire().plan.plan_id  # reclaimed, and its process dies before it reads
-    group.join()
-    assert [(o.first, o.last) for o in group.start(plan).data_loss] == [(0, 4)]
-    assert group.restart(plan).data_loss == ()
-
-
-def test_a_group_without_queries_reports_no_losses() -> None:
-    group = GroupDriver(records=300)
-    group.join("c1", query=False)
-    group.move_log_start(100)
-    assert group.group.unreported_losses == () and group.partition().start_offset == 100

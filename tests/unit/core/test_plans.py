@@ -117,12 +117,6 @@ def test_newest_plan_without_runs_replays_empty() -> None:
     assert group.group.members["m1"].completed == 1
 
 
-def test_a_lost_lock_is_reported_once() -> None:
-    group, plan = started_plan(10_000)
-    said = [o for _ in range(4) for o in group.restart(plan).left_out]
-    assert [o.reason for o in said] == ["cut", "cut", "cut"], "no cut is called a loss afterwards"
-
-
 def test_a_later_process_reclaims() -> None:
     group = GroupDriver(records=100)
     group.join()
@@ -132,29 +126,6 @@ def test_a_later_process_reclaims() -> None:
     again = group.next()
     assert again.plan.plan_id == first.plan.plan_id
     assert ranges(again) == [(0, 99, 2)]
-
-
-def test_an_unstarted_plan_is_returned_again_even_without_records() -> None:
-    group = GroupDriver(records=200)
-    group.join("m2")
-    group.join()
-    plan = group.next(limit=100).plan.plan_id
-    group.pass_time(SESSION_MS - 1)
-    group.join("m2", process="m2-process-1")
-    group.pass_time(2)
-    assert ranges(group.next(member="m2", limit=100)) == [(0, 99, 2)], "the lock was lost"
-    group.join(process="m1-process-1")
-    late = group.acquire(limit=100)
-    assert (late.plan.plan_id, late.plan.partitions) == (plan, ()), "Spark may have logged it"
-    assert group.start(plan).plan.partitions == ()
-
-
-def test_a_plan_never_started_costs_a_count_and_no_try() -> None:
-    group = GroupDriver(records=100)
-    for count in range(1, 30):
-        group.join()
-        assert ranges(group.next()) == [(0, 99, count)], "never cut, never archived"
-    assert group.dump() == ["[0..99] ACQUIRED 29 0 1"]
 
 
 def test_a_reclaim_takes_every_run_with_the_plan_id() -> None:

@@ -21,25 +21,13 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     NeverDelivered,
     NoneHeld,
-    NoPlanToDecide,
     SinkOutdated,
     StaleReceipts,
 )
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges, started_plan
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, ranges, started_plan
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, second_batch, states
-
-
-def test_a_batch_stages_after_a_lost_lock_that_no_member_took() -> None:
-    group, plan = batch(**DLQ)
-    group.pass_time(SESSION_MS + 1)
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
-    assert group.stage(said(0, 4, REJECT), said(5, 9, RELEASE)).staged == 10
-    group.join()
-    group.complete(plan)
-    assert states(group) == ["[0..4] ARCHIVING 1", "[5..9] AVAILABLE 1"]
-    assert (run_at(group, 5).releases, run_at(group, 5).failures) == (0, 1), "the lost lock was the try"
 
 
 def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
@@ -82,43 +70,6 @@ def test_the_answer_counts_records_that_two_commits_contradict_each_other_about(
     assert group.stage(divided).contradicted == 0, "the sink has told these by itself"
     group.restart(plan)
     assert group.stage(said(0, 9, REJECT, 2)).contradicted == 0, "another attempt"
-
-
-def test_rows_of_records_that_another_member_took_are_stale() -> None:
-    group, plan = batch()
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    other = group.acquire(member="m2", limit=10).plan.plan_id
-    group.start(other, "m2")
-    staged = group.stage(said(0, 9, REJECT))
-    assert (staged.staged, staged.stale) == (0, 10)
-    group.join()
-    group.complete(plan)
-    group.complete(other, "m2")
-    assert group.partition().archived_total == 0
-
-
-def test_rows_of_records_cut_from_the_batch_are_stale() -> None:
-    group, plan = batch(4_000)
-    group.restart(plan)
-    assert ranges(group.restart(plan)) == [(0, 2153, 3)]
-    staged = group.stage(said(0, 2_153, ACCEPT, 3), said(2_154, 3_999, REJECT, 2))
-    assert (staged.staged, staged.stale) == (2_154, 1_846)
-    group.complete(plan)
-    assert states(group) == ["[2154..3999] AVAILABLE 2"]
-
-
-def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
-    """The driver before stages after a part of the batch was reclaimed, and the rest was cut."""
-    group, plan = batch(3, **{"share.delivery.count.limit": "3", "share.isolation.base": "1"})
-    group.restart(plan)
-    assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] AVAILABLE 1"]
-    for rows in (said(0, 2, REJECT), said(0, 0, REJECT)):
-        with pytest.raises(BatchReclaimed, match=r"orders-0@0 \(1\).*group billing"):
-            group.stage(rows)
-    assert group.stage(said(1, 2, REJECT)).stale == 2, "nobody's any more"
-    group.complete(plan)
-    assert group.partition().archived_total == 0
 
 
 def test_stale_rows_are_counted_with_samples_and_fail_no_other_row() -> None:
@@ -172,33 +123,6 @@ def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost(held: int) -> No
     assert group.partition().archived_total == 0
 
 
-@pytest.mark.parametrize("loaded", [False, True], ids=["live", "loaded from a snapshot"])
-def test_rows_of_no_held_record_are_stale_if_locks_were_lost(loaded: bool) -> None:
-    """m1 lost all of its batch to m2, which has completed it and is in another one."""
-    group, _ = batch()
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    other = group.acquire(member="m2").plan.plan_id
-    group.start(other, "m2")
-    group.ends[0] = 20
-    other = group.next(other, "m2").plan.plan_id
-    group.start(other, "m2")
-    if loaded:
-        from_snapshot(group)
-    assert group.stage(said(0, 9, REJECT)).stale == 10
-
-
-def test_rows_of_no_held_record_are_stale_if_a_part_was_lost() -> None:
-    """The plan was reclaimed without the records that another member took; a sink names just these."""
-    group, plan = batch(10, **{"share.acquire.mode": "record_limit"})
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    other = group.acquire(member="m2", limit=4).plan.plan_id
-    group.start(other, "m2")
-    group.restart(plan)
-    assert group.stage(said(0, 0, REJECT)).stale == 1
-
-
 def test_lost_locks_of_other_queries_excuse_no_row_of_a_named_plan() -> None:
     group, plan = second_batch(**{"share.delivery.count.limit": "5"})
     group.join("m2")
@@ -206,18 +130,6 @@ def test_lost_locks_of_other_queries_excuse_no_row_of_a_named_plan() -> None:
     group.start(group.acquire(member="m2").plan.plan_id, "m2")
     with pytest.raises(NoneHeld):
         group.stage(said(2, 5, REJECT), plans={plan: group.epochs["m1"]})
-
-
-def test_a_run_of_rows_is_matched_part_by_part() -> None:
-    """Rows 0 to 29; 10 to 19 are another delivery's by now."""
-    group, plan = batch(30, **{"share.delivery.count.limit": "10"})
-    group.stage(said(10, 19, RELEASE))
-    group.complete(plan)
-    plan = group.acquire(plan, limit=1).plan.plan_id
-    group.start(plan)
-    staged = group.stage(said(0, 9, REJECT), said(10, 19, REJECT, 2), said(20, 29, REJECT))
-    assert (staged.staged, staged.stale) == (10, 20)
-    assert staged.stale_sample == ("orders-0@0 (1)", "orders-0@20 (1)")
 
 
 @pytest.mark.parametrize("start", [0, None])
@@ -247,44 +159,6 @@ def test_a_stale_receipt_may_refuse_the_whole() -> None:
     assert group.partition().archived_total == 0
 
 
-def test_a_share_consumers_records_are_not_for_a_sink() -> None:
-    group, _ = batch(5)
-    group.ends[0] = 10
-    group.join("c1", query=False)
-    assert fetched(group, 5) == [(5, 9, 1)]
-    assert group.stage(said(4, 9, ACCEPT)).stale == 5
-
-
-def test_an_unstarted_plan_is_not_for_a_sink() -> None:
-    group, plan = batch(5)
-    group.ends[0] = 10
-    group.next(plan)
-    with pytest.raises(NoPlanToDecide, match="group billing"):
-        group.stage(said(5, 9, ACCEPT))
-
-
-def test_an_unstarted_plan_is_not_for_a_sink_beside_another_batch() -> None:
-    group, _ = batch(5)
-    group.ends[0] = 10
-    group.join("m2")
-    group.acquire(member="m2")
-    staged = group.stage(said(0, 4, ACCEPT), said(5, 9, ACCEPT))
-    assert (staged.staged, staged.stale) == (5, 5)
-
-
-def test_two_queries_each_have_their_rows() -> None:
-    group, plan = batch(5)
-    group.ends[0] = 10
-    group.join("m2")
-    other = group.acquire(member="m2").plan.plan_id
-    group.start(other, "m2")
-    assert group.stage(said(3, 6, RELEASE)).staged == 4
-    group.complete(plan)
-    assert states(group) == ["[3..4] AVAILABLE 1", "[5..9] ACQUIRED 1"]
-    group.complete(other, "m2")
-    assert states(group) == ["[3..6] AVAILABLE 1", "[7..9] ACKNOWLEDGED 1"]
-
-
 def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
     group, _ = second_batch(5, 5)
     group.ends[0] = 15
@@ -293,21 +167,6 @@ def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
     staged = group.stage(said(0, 9, ACCEPT))
     assert (staged.staged, staged.stale) == (5, 5)
     assert [member.decides for member in group.group.members.values()] == [True, False]
-
-
-def test_a_sink_without_a_batch_is_refused() -> None:
-    group = GroupDriver(records=10)
-    group.join()
-    with pytest.raises(NoPlanToDecide):
-        group.stage(said(0, 1, ACCEPT))
-    plan = group.next().plan.plan_id
-    with pytest.raises(NoPlanToDecide):
-        group.stage(said(0, 1, ACCEPT))
-    group.start(plan)
-    group.complete(plan)
-    with pytest.raises(NoPlanToDecide):
-        group.stage(said(0, 1, ACCEPT))
-    assert group.stage() == OutcomesStaged(), "but one without rows has nothing to be refused for"
 
 
 def test_a_missing_group_is_named() -> None:

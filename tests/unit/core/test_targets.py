@@ -2,47 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from coordinator.protocol.errors import NoneHeld
-from tests.support.group_driver import from_snapshot, ranges
-from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, second_batch, states
-
-
-def test_records_cut_from_a_replay_come_again_though_accepted_before() -> None:
-    """It was in the output that the smaller replay's takes the place of."""
-    group, plan = batch(4_000)
-    group.stage(said(0, 3_999, ACCEPT), replaces=True)
-    group.restart(plan)
-    group.stage(said(0, 3_999, ACCEPT, 2), replaces=True)
-    kept = ranges(group.restart(plan))
-    assert kept == [(0, 2_153, 3)]
-    group.stage(said(0, 2_153, ACCEPT, 3), replaces=True)
-    assert ranges(group.next(plan)) == [(2_154, 3_999, 3)]
-    assert group.partition().start_offset == 2_154
-
-
-def test_an_attempt_without_a_commit_sets_no_target() -> None:
-    """Neither of the one before, which is gone, nor of the next."""
-    group, plan = batch(1, **DLQ)
-    group.stage(said(0, 0, REJECT), replaces=True)
-    group.restart(plan)
-    group.restart(plan)
-    group.crash()
-    group.join()
-    group.stage(said(0, 0, ACCEPT, 3), replaces=True)
-    group.complete(plan)
-    assert group.partition().start_offset == 1
-
-
-def test_stale_rows_set_no_target() -> None:
-    group, plan = second_batch(1, 2, **DLQ)
-    group.stage(said(1, 1, REJECT))
-    group.restart(plan)
-    with pytest.raises(NoneHeld):
-        group.stage(said(0, 0, ACCEPT), replaces=True)
-    group.complete(plan)
-    assert states(group) == ["[1..1] AVAILABLE 2", "[2..2] ACKNOWLEDGED 2"]
+from tests.support.group_driver import from_snapshot
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, states
 
 
 def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() -> None:

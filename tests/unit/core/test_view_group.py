@@ -15,7 +15,6 @@ from coordinator.core.commands import (
 )
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.view import (
-    QUARANTINED_AT_ONCE,
     GroupView,
     LogRange,
     Subscribed,
@@ -51,37 +50,6 @@ def delete_topic(group: GroupDriver) -> None:
     group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=()))
 
 
-def test_the_view_of_a_new_member_names_topics_and_first_offsets():
-    group = GroupDriver(partitions=2)
-    group.join()
-    assert view(group) == GroupView(
-        group_id="billing",
-        topic_ids=True,
-        read_committed=False,
-        subscribed=Subscribed((), None, None),
-        topics={TOPIC_ID: "orders"},
-        gone=frozenset(),
-        past=frozenset(),
-        fetch_from={(TOPIC_ID, 0): 0, (TOPIC_ID, 1): 0},
-        plan=frozenset(),
-        to_check=frozenset(),
-        quarantined=(),
-        unproven=(),
-        undecided=(),
-        decides=True,
-        assigned=None,
-    )
-
-
-def test_a_view_names_the_partitions_of_the_plan_asked_for():
-    group, plan = started_plan(**{"share.isolation.level": "read_committed"})
-    seen = view(group, plan_id=plan)
-    assert seen.plan == {("orders", TOPIC_ID, 0)}
-    assert seen.read_committed
-    assert seen.fetch_from == {(TOPIC_ID, 0): 100}
-    assert view(group).plan == frozenset()
-
-
 def test_only_a_member_with_a_live_session_sees_the_group():
     group, _ = started_plan()
     group.join()
@@ -99,25 +67,6 @@ def test_a_view_names_no_current_topic_that_was_deleted():
     assert (seen.topics, seen.gone, seen.past) == ({}, {TOPIC_ID}, {TOPIC_ID})
     assert seen.past == past_ids(group.group)
     assert (seen.quarantined, seen.unproven, seen.undecided) == ((), (), ())
-
-
-@pytest.mark.parametrize("records", [1, QUARANTINED_AT_ONCE + 1])
-def test_a_view_names_the_next_quarantined_records_of_each_partition(records):
-    """Each fails alone, with the other partition's: the view names as many as are looked for in the log at once."""
-    group, plan = started_plan(records, partitions=2, **{"share.delivery.count.limit": "2"})
-    for _ in range(8):
-        group.restart(plan)
-    quarantined = [(first, last) for first, last, run in group.partition(0).runs if run.quarantined]
-    assert quarantined, "the records have failed until they are quarantined"
-    seen = view(group).quarantined
-    last = min(quarantined[-1][1], QUARANTINED_AT_ONCE - 1)
-    assert {at.topic_partition for at in seen} == {("orders", 0), ("orders", 1)}
-    for partition in range(2):
-        offsets = [o for at in seen if at.offsets.partition == partition for o in at.offsets.as_range()]
-        assert offsets[: last + 1] == list(range(last + 1))
-        runs = [at for at in seen if at.offsets.partition == partition]
-        assert len(runs) <= QUARANTINED_AT_ONCE
-        assert all(at.offsets.size <= QUARANTINED_AT_ONCE for at in runs)
 
 
 def test_a_plan_is_unproven_while_its_completion_would_be_the_first_evidence():
@@ -141,33 +90,6 @@ def test_the_undecided_offsets_of_an_explicit_plan_are_named():
     seen = view(group)
     assert seen.undecided == (in_log(0, 2), in_log(5, 9))
     assert seen.decides
-
-
-@pytest.mark.parametrize(
-    ("fields", "subscribed"),
-    [
-        ({"topics": ("orders", "bills")}, Subscribed(("orders", "bills"), None, None)),
-        ({"topic_pattern": "or.*"}, Subscribed((), "or.*", None)),
-        ({"assign": {"orders": (1, 2)}}, Subscribed((), None, {"orders": (1, 2)})),
-    ],
-)
-def test_a_view_has_the_subscription_that_its_member_joined_with(fields, subscribed):
-    group = GroupDriver()
-    subscribe(group, "m1", **fields)
-    assert view(group).subscribed == subscribed
-
-
-def test_a_share_consumer_sees_its_assignment_once_it_is_made():
-    group = GroupDriver(partitions=2)
-    for member in ("c1", "c2"):
-        subscribe(group, member, query=False, topics=("orders",))
-    assert view(group, "c1").subscribed == Subscribed(("orders",), None, None)
-    assert view(group, "c1").assigned is None, "it is not made yet"
-    group.run(AssignPartitions())
-    assigned = [view(group, member).assigned for member in ("c1", "c2")]
-    assert sorted(map(sorted, assigned)) == [[SharePartitionKey(TOPIC_ID, 0)], [SharePartitionKey(TOPIC_ID, 1)]]
-    subscribe(group, "c3", query=False, topics=("orders",))
-    assert view(group, "c1").assigned is None, "it is about to be made anew"
 
 
 def made_anew(group: GroupDriver, topic_id: str) -> None:
