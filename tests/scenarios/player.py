@@ -13,8 +13,12 @@ Steps (M is a member, C a ShareConsumer, P a plan as in ``i.2``; what is in brac
 - ``stage ROWS [strictly] [replacing]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at
   2``: ``at`` is the delivery count, 1 unless it is named, and ``written`` says that the dead letter is. ``strictly``:
   failOnStale. ``replacing``: the target replaces what it has of the batch.
+- ``deliver M OUTCOME [after P]``: a batch from its acquisition to its completion, whose sink says that of all records.
 - ``silent M [replacing]``: a sink's commit without rows, which names the newest plan of M.
 - ``fetch C N``, ``acknowledge C ROWS``: a ShareConsumer acquires and acknowledges.
+- ``file RANGE [at N]``: the dead letters of these records are written.
+- ``reset N|none [force]``, ``decide release|archive RANGE``, ``release M``: an administrator alters the start offset
+  (``none``: deletes it), decides records by hand, and ends the session of a member. ``begin N``: it is there again.
 - ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
 - ``coordinator restarts [from a snapshot]``: another process loads what was appended, or a snapshot of it.
 - ``drain M after P fails OFFSET``: the query goes on until it is given nothing; each batch with the offset fails.
@@ -27,16 +31,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart
+from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.members import Member
+from coordinator.core.release_breaker import pause_ms
 from coordinator.core.runs import Run
+from coordinator.protocol.admin_messages import DecideRecords, ReleaseMember
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Heartbeat, LeaveGroup, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot, ranges
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
-ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject)(?: (\d+) ms)?(?: at (\d+))?( written)?")
+ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject|renew|gap)(?: (\d+) ms)?(?: at (\d+))?( written)?")
 MOST_BATCHES = 200
 """A drain fails after this number of batches: a story that goes on has a mistake in it."""
 
@@ -75,6 +82,9 @@ class Player:
             return [_line("refused", type(error).__name__)]
 
     def _state(self) -> Iterator[str]:
+        if not self.group.group.partitions:
+            yield _line("window", "none")
+            return
         partition = self.group.partition()
         for first, last, run in partition.runs:
             yield _line("run", f"[{first}..{last}] {self._run(run)}")
@@ -89,6 +99,8 @@ class Player:
     def _run(self, run: Run) -> str:
         """``STATE count failures plan``, as in the docs."""
         text = f"{run.state.name} {run.delivery_count} {run.failures} {run.plan_id or '-'}"
+        if run.disposition:
+            text += f" {run.disposition.name.lower()}"
         if run.releases:
             text += f" released {run.releases}"
         if run.quarantined:
@@ -106,6 +118,10 @@ class Player:
         if member.pending is not None:
             plan_id = member.pending.plan_id
             text += f", {self.group.group.plan_id_text(plan_id)} {member.plan_state(plan_id).value}"
+        if (breaker := member.breaker) is not None:
+            text += f", {breaker.released} of {breaker.records} released"
+            left_ms = pause_ms(breaker, self.group.group.config, self.group.now_ms)
+            text += f": pauses for {left_ms} ms" if left_ms else ""
         return text + (", evidence" if member.evidence else "")
 
     # --- steps
@@ -167,14 +183,45 @@ class Player:
         yield from _plan(reply)
 
     def _complete(self, member: str, plan: str, *words: str) -> Iterable[str]:
-        gaps = [text.partition("-") for text in " ".join(words[1:]).split(", ") if text]
-        done = self.group.complete(
-            plan, member, gaps=tuple(OffsetRange(TOPIC_ID, 0, int(f), int(last or f)) for f, _, last in gaps)
-        )
+        gaps = tuple(OffsetRange(TOPIC_ID, 0, *_range(text)) for text in " ".join(words[1:]).split(", ") if text)
+        done = self.group.complete(plan, member, gaps=gaps)
         if done.undecided:
             yield _line("returned", "no sink decided")
         if done.outcomes:
             yield _line("decided", ", ".join(f"{name} {count}" for name, count in done.outcomes.items()))
+
+    def _deliver(self, member: str, outcome: str, *words: str) -> Iterable[str]:
+        reply = self.group.acquire(words[1] if words else "", member)
+        yield from _plan(reply)
+        if reply.plan.plan_id:
+            self.group.start(reply.plan.plan_id, member)
+            kind = AcknowledgeType[outcome.upper()]
+            self.group.stage(*(OutcomeRun(first, last, count, kind) for first, last, count in ranges(reply)))
+            self.group.complete(reply.plan.plan_id, member)
+
+    def _file(self, offsets: str, *words: str) -> Iterable[str]:
+        self.group.file(*_range(offsets), int(words[1]) if words else 1)
+        return ()
+
+    def _reset(self, start: str, *words: str) -> Iterable[str]:
+        starts = ((TOPIC_ID, 0, None if start == "none" else int(start)),)
+        self.group.run(AlterStartOffsets(starts=starts, execute=True, force="force" in words))
+        return ()
+
+    def _begin(self, start: str) -> Iterable[str]:
+        begun = PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=int(start))
+        self.group.run(InitializePartitions(topics=(), starts=(begun,)))
+        return ()
+
+    def _decide(self, decision: str, offsets: str) -> Iterable[str]:
+        first, last = _range(offsets)
+        where = {"group_id": "billing", "topic": "orders", "partition": 0, "first": first, "last": last}
+        self.group.run(DecideRecords(decision=decision, execute=True, reason="by hand", **where))  # type: ignore[arg-type]
+        return ()
+
+    def _release(self, member: str) -> Iterable[str]:
+        self.group.run(ReleaseMember(group_id="billing", member_id=member, execute=True))
+        return ()
 
     def _silent(self, member: str, *words: str) -> Iterable[str]:
         self.group.silent(member, replaces="replacing" in words)
@@ -219,6 +266,11 @@ class Player:
                 reply = self.group.restart(plan, member)
                 yield from _plan(reply, "again")
         raise AssertionError("the drain does not end")
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
 
 
 def _runs(words: Iterable[str]) -> list[OutcomeRun]:

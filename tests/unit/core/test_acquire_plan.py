@@ -131,21 +131,6 @@ def test_a_partition_without_room_does_not_hold_up_the_others(came_back: int) ->
     assert (ranges(taken, 0), ranges(taken, 1)) == ([], [(0, 99, 2)])
 
 
-def test_a_process_back_after_its_session_acquires_the_rest_of_its_plan() -> None:
-    group = GroupDriver(records=10, **{"share.acquire.mode": "record_limit"})
-    group.join(process="p")
-    plan = group.next().plan.plan_id
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2", limit=4)) == [(0, 3, 2)]
-    assert group.join(process="p") == 1, "the same epoch"
-    back = group.start(plan)
-    assert ranges(back) == [(4, 9, 2)]
-    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 3, "lost")]
-    assert group.start(plan) == back, "asked again"
-    assert group.dump() == ["[0..3] ACQUIRED 2 0 2", "[4..9] ACQUIRED 2 0 1"]
-
-
 def test_the_ranges_that_a_plan_still_holds_are_merged() -> None:
     group = GroupDriver(records=4)
     group.join("c1", query=False)
@@ -157,15 +142,3 @@ def test_the_ranges_that_a_plan_still_holds_are_merged() -> None:
     assert ranges(taken) == [(0, 3, 2), (4, 9, 1)]
     group.restart(taken.plan.plan_id)
     assert group.group.plans[2].ranges == ((TOPIC_ID, 0, ((0, 9),)),)
-
-
-@pytest.mark.parametrize(("locks", "taken"), [(105, 0), (106, 1), (107, 2)])
-def test_the_last_free_lock_is_used(locks: int, taken: int) -> None:
-    group = GroupDriver(records=110)
-    group.join("c1", query=False)
-    fetched(group, 110)
-    for offset in range(0, 10, 2):
-        assert acknowledged(group, offset, offset, 1, RELEASE) == {}
-    group.run(AlterConfigs(configs={"share.partition.max.record.locks": str(locks)}))
-    group.join()
-    assert offsets(group.next()) == taken

@@ -19,16 +19,13 @@ from coordinator.protocol.errors import (
     MembersNotKnown,
     NotInFlight,
     RecordsHeld,
-    UnknownMemberId,
 )
-from coordinator.protocol.messages import Heartbeat, LeaveGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import (
     SESSION_MS,
     TOPIC_ID,
     GroupDriver,
     acknowledged,
-    fetched,
     from_snapshot,
     offsets,
     ranges,
@@ -77,41 +74,6 @@ def test_a_reset_delivers_done_records_again_with_higher_counts():
     assert ranges(group.acquire(plan)) == [(0, 99, 2)]
 
 
-def test_a_reset_forward_skips_the_records_before_the_new_start():
-    group, _ = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 60)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2")) == [(60, 99, 2)]
-
-
-def test_a_reset_never_begins_below_the_log_start():
-    group, _ = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(50)
-    assert reset(group, 0).partitions[0].after == 50
-
-
-def test_a_plan_of_before_a_reset_replays_empty_with_a_reason():
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 0)
-    reply = group.restart(plan)
-    assert offsets(reply) == 0
-    assert [(left.first, left.last, left.reason) for left in reply.left_out] == [(0, 99, "altered")]
-    group.complete(plan)
-    assert ranges(group.acquire(plan)) == [(0, 99, 2)]
-
-
-def test_a_forced_reset_takes_records_from_a_running_batch():
-    group, plan = started_plan()
-    reset(group, 0, force=True)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2")) == [(0, 99, 2)]
-    group.complete(plan)
-    assert group.partition().acquired_count == 100, "m2 holds them, and m1 has acknowledged none"
-
-
 def test_an_unstarted_plan_comes_back_empty_after_a_reset():
     group = GroupDriver(records=100)
     group.join()
@@ -132,27 +94,6 @@ def test_receipts_of_before_a_reset_fit_no_later_delivery():
     assert acknowledged(group, 7, 7, 1, AcknowledgeType.ACCEPT)
 
 
-def test_a_share_consumer_of_before_a_reset_can_acknowledge_nothing():
-    group = GroupDriver(records=10)
-    group.join("c1", query=False)
-    assert fetched(group, 10) == [(0, 9, 1)]
-    reset(group, 0, force=True)
-    assert acknowledged(group, 0, 9, 1, AcknowledgeType.ACCEPT)
-    assert fetched(group, 10) == [(0, 9, 2)]
-    assert not acknowledged(group, 0, 9, 2, AcknowledgeType.ACCEPT)
-
-
-def test_outcomes_staged_before_a_reset_have_no_effect():
-    group, plan = started_plan(**DEAD_LETTERS)
-    group.stage(OutcomeRun(0, 99, 1, AcknowledgeType.REJECT))
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 0)
-    from_snapshot(group)
-    group.join()
-    group.complete(plan)
-    assert group.partition().archiving_count == 0
-
-
 def test_dead_letters_that_wait_below_a_new_start_are_still_written():
     group, plan = started_plan(**DEAD_LETTERS)
     group.stage(OutcomeRun(0, 0, 1, AcknowledgeType.REJECT), OutcomeRun(3, 9, 1, AcknowledgeType.REJECT))
@@ -165,17 +106,6 @@ def test_dead_letters_that_wait_below_a_new_start_are_still_written():
     assert group.partition().archived_total == 3
     group.join()
     assert ranges(group.acquire(plan)) == [(5, 99, 2)]
-
-
-def test_a_reset_survives_a_crash_and_a_snapshot():
-    group, _ = done_group()
-    reset(group, 30)
-    group.crash()
-    from_snapshot(group)
-    assert group.dump() == ["[30..99] AVAILABLE 1 0 -"]
-    reset(group, 0, force=True)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2")) == [(0, 99, 2)]
 
 
 # --- what a query learns of altered start offsets
@@ -247,21 +177,6 @@ def test_after_a_load_administration_waits_a_session_for_members_without_records
     assert reset(group, 0).executed
 
 
-def test_members_that_left_after_a_load_prevent_no_reset():
-    group, plan = started_plan()
-    group.complete(plan)
-    group.crash()
-    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
-    assert reset(group, 0).executed
-
-
-def test_a_forced_reset_does_not_wait_for_members_after_a_load():
-    group, plan = started_plan()
-    group.complete(plan)
-    group.crash()
-    assert reset(group, 0, force=True).executed
-
-
 def test_offsets_are_not_deleted_while_a_subscriber_may_be_there():
     group, plan = started_plan()
     group.complete(plan)
@@ -293,15 +208,6 @@ def test_delivery_counts_keep_rising_after_offsets_are_deleted():
     group.run(InitializePartitions(topics=(), starts=starts))
     group.join("m2")
     assert ranges(group.acquire(member="m2")) == [(50, 99, 2)]
-
-
-def test_a_plan_whose_offsets_were_deleted_replays_empty():
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    reset(group, None)
-    reply = group.restart(plan)
-    assert (offsets(reply), [left.reason for left in reply.left_out]) == (0, ["altered"])
-    group.complete(plan)
 
 
 def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
@@ -344,15 +250,6 @@ def test_a_group_with_members_is_not_deleted():
 # --- members and single records
 
 
-def test_a_released_member_loses_its_session_and_keeps_its_way_back():
-    group, plan = started_plan()
-    group.run(ReleaseMember(group_id="billing", member_id="m1", execute=True))
-    assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
-    with pytest.raises(UnknownMemberId):
-        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
-    assert ranges(group.restart(plan)) == [(0, 99, 2)]
-
-
 def test_a_record_archived_by_hand_becomes_a_dead_letter_with_the_reason():
     group, _ = started_plan(**DEAD_LETTERS)
     group.pass_time(SESSION_MS + 1)
@@ -369,28 +266,6 @@ def test_a_release_by_hand_resets_the_records_failures_to_zero():
     assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
     by_hand(group, "release", 10, 19)
     assert "[10..19] AVAILABLE 1 0 1" in group.dump()
-
-
-def test_a_held_record_released_by_hand_loses_its_lock():
-    group, plan = started_plan()
-    by_hand(group, "release", 7, 7)
-    group.join("m2")
-    assert ranges(group.acquire(member="m2", limit=1)) == [(7, 7, 2)]
-    group.complete(plan)
-    assert group.dump() == ["[7..7] ACQUIRED 2 0 2", "[8..99] ACKNOWLEDGED 1 0 -"]
-
-
-def test_a_quarantined_record_released_by_hand_is_delivered_with_others():
-    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
-    group.join()
-    plan = group.acquire().plan.plan_id
-    group.start(plan)
-    for _ in range(2):
-        group.restart(plan)
-    assert group.partition().runs.at(0).run.quarantined
-    by_hand(group, "release", 0, 0)
-    run = group.partition().runs.at(0).run
-    assert (run.quarantined, run.tries, run.not_before_ms) == (False, 0, None)
 
 
 def test_a_trial_that_comes_back_judges_no_record_released_by_hand():

@@ -8,61 +8,11 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs, acquisition
 from coordinator.core.record_state import RecordState
-from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
 from coordinator.state_log.projection import project
 from tests.kip932.consumers import GAP, LOCK_MS, ShareConsumers
 from tests.support.group_driver import GroupDriver, fetched, from_snapshot, offsets
-from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
-
-
-def test_a_rejected_record_waits_for_its_dead_letter_with_its_reason() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, reason="no customer"))
-    group.complete(plan)
-    assert run_at(group, 1) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED, reason="no customer")
-    assert group.partition().archived_total == 0
-    group.file(1, 1)
-    assert group.partition().archived_total == 1
-    assert group.partition().start_offset == 3
-
-
-def test_a_record_of_a_failed_trial_waits_for_its_dead_letter() -> None:
-    group, plan = quarantined_record(records=10)
-    group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
-    trial = started_trial(group, plan)
-    count = run_at(group, 0).delivery_count
-    group.restart(trial)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)
-
-
-def test_an_archiving_record_below_the_log_start_awaits_its_dead_letter() -> None:
-    group, plan = batch(10, **DLQ)
-    group.stage(said(2, 5, REJECT))
-    group.complete(plan)
-    group.move_log_start(4)
-    assert states(group) == ["[2..5] ARCHIVING 1", "[6..9] ACKNOWLEDGED 1"]
-    assert group.partition().start_offset == 4
-    group.file(2, 4)
-    assert states(group)[0] == "[5..5] ARCHIVING 1"
-    from_snapshot(group)
-    group.move_log_start(9)
-    group.file(5, 5)
-    assert (states(group), group.partition().start_offset) == ([], 10)
-    assert group.partition().archived_total == 4
-
-
-def test_a_dead_letter_counts_for_its_own_delivery_alone() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, REJECT))
-    group.complete(plan)
-    group.file(0, 0, count=2)
-    group.file(1, 2)
-    assert states(group)[0] == "[0..0] ARCHIVING 1", "another delivery's, and records that wait for none"
-    group.file(0, 2)
-    group.file(0, 2)
-    assert (group.partition().start_offset, group.partition().archived_total) == (3, 1)
 
 
 def test_a_dead_letter_of_an_unknown_partition_is_ignored() -> None:
@@ -83,16 +33,6 @@ def test_an_archiving_record_outlives_a_crash_and_a_snapshot() -> None:
     assert (run_at(group, 1).disposition, run_at(group, 1).reason) == (Disposition.REJECTED, "no customer")
     assert group.partition().archiving_count == 1
     assert [run.first for run in group.partition().runs.archiving_from(0)] == [1]
-
-
-def test_a_record_rejected_below_the_log_start_waits_for_its_dead_letter() -> None:
-    group, plan = batch(10, **DLQ)
-    group.stage(said(0, 1, REJECT), said(2, 3, ACCEPT))
-    group.move_log_start(4)
-    group.complete(plan)
-    assert states(group) == ["[0..1] ARCHIVING 1"]
-    group.file(0, 1)
-    assert (states(group), group.partition().start_offset) == ([], 10)
 
 
 def test_no_record_is_archived_before_its_dead_letter_is_written() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs, Expire, membership
-from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
+from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.values import AcknowledgeType
-from tests.kip932.consumers import ACCEPT, LOCK_MS, RENEW, ShareConsumers
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, holding, started_plan
+from tests.kip932.consumers import ACCEPT, LOCK_MS, ShareConsumers
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, holding, started_plan
 
 
 def test_a_deadline_passes_when_the_time_is_after_it() -> None:
@@ -31,18 +31,6 @@ def test_a_deadline_passes_when_the_time_is_after_it() -> None:
     assert group.group.next_deadline_ms() is None
 
 
-def test_a_lock_at_its_deadline_outlives_earlier_locks_of_the_same_fetch() -> None:
-    group = holding()
-    began_ms = group.now_ms
-    group.now_ms += 10_000
-    batches = (AckBatch(first=3, last=5, delivery_count=1, types=(RENEW,)),)
-    acks = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
-    group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks))
-    group.now_ms = began_ms + 10_000 + LOCK_MS
-    group.run(Expire())
-    assert group.dump() == ["[0..2] AVAILABLE 1 1 1", "[3..5] ACQUIRED 1 0 1", "[6..9] AVAILABLE 1 1 1"]
-
-
 def test_plans_with_a_deadline_before_now_are_due() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
@@ -54,30 +42,6 @@ def test_plans_with_a_deadline_before_now_are_due() -> None:
     for gone in range(11):
         now_ms = taken_ms[0] + LOCK_MS + gone * 100
         assert group.group.locks.due(now_ms) == set(range(1, gone + 1))
-
-
-def test_a_lock_and_a_session_that_end_together_count_one_failure() -> None:
-    group = holding()
-    group.now_ms += SESSION_MS + 1
-    group.run(Expire())
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
-
-
-def test_records_held_below_the_log_start_are_archived_when_their_lock_ends() -> None:
-    group = holding()
-    group.move_log_start(5)
-    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
-    group.pass_time(LOCK_MS + 1)
-    assert group.dump() == ["[5..9] AVAILABLE 1 1 1"]
-    assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
-
-
-def test_records_that_a_consumer_releases_below_the_log_start_are_archived() -> None:
-    group = holding()
-    group.move_log_start(5)
-    assert acknowledged(group, 0, 9, 1, 2) == {}
-    assert group.dump() == ["[5..9] AVAILABLE 1 0 -"]
-    assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
 
 
 def ended_by_twos(group: GroupDriver) -> list[tuple[int, int]]:
@@ -123,16 +87,6 @@ def test_many_sessions_that_end_at_once_end_over_several_rounds() -> None:
         fetched(group, 10, member=f"c{number}")
     group.now_ms += SESSION_MS + 1
     assert ended_by_twos(group) == [(3, 30), (1, 10), (0, 0)]
-
-
-def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
-    group = holding()
-    group.crash()
-    group.pass_time(SESSION_MS - 1)
-    group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
-    group.pass_time(2)
-    assert group.group.members["c1"].active
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
 def test_a_load_shortens_no_lock_that_was_given_under_a_longer_duration() -> None:
