@@ -15,7 +15,9 @@ Steps (M is a member, C a ShareConsumer, P a plan as in ``i.2``; what is in brac
   failOnStale. ``replacing``: the target replaces what it has of the batch.
 - ``deliver M OUTCOME [after P]``: a batch from its acquisition to its completion, whose sink says that of all records.
 - ``silent M [replacing]``: a sink's commit without rows, which names the newest plan of M.
-- ``fetch C N``, ``acknowledge C ROWS``: a ShareConsumer acquires and acknowledges.
+- ``consumers``: the ShareConsumers c1, c2 and c3 join. ``fetch C N``, ``acknowledge C ROWS``: one acquires, and
+  acknowledges in one request. ``signal C RANGE [at N]``: its work on these goes on. ``wait N ms``: all members send
+  their heartbeats meanwhile. ``lag``: what the group has still to do, and what is done in its window.
 - ``file RANGE [at N]``: the dead letters of these records are written.
 - ``reset N|none [force]``, ``decide release|archive RANGE``, ``release M``: an administrator alters the start offset
   (``none``: deletes it), decides records by hand, and ends the session of a member. ``begin N``: it is there again.
@@ -33,17 +35,29 @@ from typing import Any
 
 from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.looks.description import describe_group
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import pause_ms
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import DecideRecords, ReleaseMember
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import Heartbeat, LeaveGroup, PlanReply
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    Heartbeat,
+    LeaveGroup,
+    MarkInProgress,
+    PartitionAcks,
+    PartitionProgress,
+    PlanReply,
+    ProgressBatch,
+)
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot, ranges
+from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
 ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject|renew|gap)(?: (\d+) ms)?(?: at (\d+))?( written)?")
+HEARTBEAT_MS = 15_000
 MOST_BATCHES = 200
 """A drain fails after this number of batches: a story that goes on has a mistake in it."""
 
@@ -143,18 +157,45 @@ class Player:
         return ()
 
     def _leave(self, member: str) -> Iterable[str]:
-        epoch = self.group.epochs[member]
-        self.group.run(LeaveGroup(group_id="billing", member_id=member, member_epoch=epoch))
+        self.group.run(LeaveGroup(**self._who(member)))
         return ()
 
     def _fetch(self, member: str, most: str) -> Iterable[str]:
         held = ", ".join(f"[{first}..{last}] {count}" for first, last, count in fetched(self.group, int(most), member))
         yield _line("fetched", held or "none")
 
+    def _consumers(self) -> Iterable[str]:
+        for member in ("c1", "c2", "c3"):
+            self.group.join(member, query=False)
+        return ()
+
     def _acknowledge(self, member: str, *words: str) -> Iterable[str]:
-        for run in _runs(words):
-            errors = acknowledged(self.group, run.first, run.last, run.delivery_count, run.outcome, member)
-            yield from (_line("error", name) for name in errors.values())
+        batches = tuple(AckBatch(run.first, run.last, run.delivery_count, (run.outcome,)) for run in _runs(words))
+        acks = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+        reply = self.group.run(Acknowledge(**self._who(member), partitions=acks))
+        yield from (_line("error", name) for name in reply.errors.values())
+        yield from (_line("passed", str(offset)) for offset in reply.done_below.values())
+        yield from (_line("capped", f"[{lock.first}..{lock.last}] {lock.left_ms} ms") for lock in reply.capped)
+
+    def _signal(self, member: str, offsets: str, *words: str) -> Iterable[str]:
+        batch = ProgressBatch(*_range(offsets), delivery_count=int(words[1]) if words else 1)
+        signals = (PartitionProgress(topic_id=TOPIC_ID, partition=0, batches=(batch,)),)
+        errors = self.group.run(MarkInProgress(**self._who(member), partitions=signals)).errors
+        yield from (_line("error", ": ".join(error).split(":")[1].strip()) for error in errors.values())
+
+    def _wait(self, ms: str, _: str) -> Iterable[str]:
+        for left_ms in range(int(ms), 0, -HEARTBEAT_MS):
+            for member in [each.member_id for each in self.group.group.members.values() if each.active]:
+                self._heartbeat(member)
+            self.group.pass_time(min(left_ms, HEARTBEAT_MS))
+        return ()
+
+    def _lag(self) -> Iterable[str]:
+        (described,) = describe_group(self.group.group, self.group.bounds()).partitions
+        yield _line("lag", f"{described.lag}, done {self.group.partition().delivery_complete_count}")
+
+    def _who(self, member: str) -> dict[str, Any]:
+        return {"group_id": "billing", "member_id": member, "member_epoch": self.group.epochs[member]}
 
     def _latest(self, member: str, *words: str) -> Iterable[str]:
         options = dict(zip(words[::2], words[1::2], strict=True))
@@ -234,8 +275,7 @@ class Player:
         yield _line("staged", f"{staged.staged}, stale {staged.stale}{contradicted}")
 
     def _heartbeat(self, member: str) -> Iterable[str]:
-        epoch = self.group.epochs[member]
-        self.group.run(Heartbeat(group_id="billing", member_id=member, member_epoch=epoch))
+        self.group.run(Heartbeat(**self._who(member)))
         return ()
 
     def _pass(self, ms: str, _: str) -> Iterable[str]:

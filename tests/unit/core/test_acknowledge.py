@@ -40,72 +40,12 @@ def held() -> GroupDriver:
     return group
 
 
-def test_below_the_log_start_only_the_holder_may_acknowledge() -> None:
-    group = held()
-    group.join("c2", query=False)
-    group.move_log_start(5)
-    assert acknowledged_batches(group, batch(0, 4, ACCEPT), member="c2") == {}
-    assert acknowledged_batches(group, batch(0, 4, RENEW)) == {}
-    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"], "still its holder's"
-    assert acknowledged_batches(group, batch(0, 7, ACCEPT)) == {}
-    assert group.dump() == ["[8..9] ACQUIRED 1 0 1"]
-    assert (group.partition().archived_total, group.partition().start_offset) == (5, 8)
-
-
-def test_a_batch_beyond_an_empty_window_is_refused() -> None:
-    group = held()
-    acknowledged_batches(group, batch(0, 9, ACCEPT))
-    for first, last in ((9, 10), (10, 10), (8, 12)):
-        assert acknowledged_batches(group, batch(first, last, ACCEPT)) == {"T:0": "INVALID_RECORD_STATE"}
-    assert acknowledged_batches(group, batch(0, 9, ACCEPT)) == {}, "done long ago: harmless"
-
-
 def test_appended_runs_are_in_offset_order() -> None:
     group = held()
     acknowledged_batches(group, batch(8, 9, ACCEPT), batch(2, 3, ACCEPT), batch(5, 5, ACCEPT))
     last = decode_record(group.log[-1])
     assert isinstance(last, RunsChanged)
     assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
-
-
-def test_an_accepted_record_is_done() -> None:
-    """KIP-932, In-flight records: what its consumer accepts is Acknowledged, and never delivered again."""
-    group = ShareConsumers(end=3)
-    group.fetch()
-    assert group.acknowledge(ACCEPT, 1) == "NONE"
-    assert group.states() == ["0 ACQUIRED 1", "1 ACKNOWLEDGED 1", "2 ACQUIRED 1"]
-    group.wait(LOCK_MS + 1)
-    assert group.fetch("c2") == [(0, 0, 2), (2, 2, 2)]
-
-
-def test_a_released_record_is_available_at_once() -> None:
-    """KIP-932, In-flight records: a record that its consumer gives back can be acquired again, by anybody; that is its
-    next delivery."""
-    group = ShareConsumers(end=3)
-    group.fetch()
-    assert group.acknowledge(RELEASE, 1) == "NONE"
-    assert group.states() == ["0 ACQUIRED 1", "1 AVAILABLE 1", "2 ACQUIRED 1"]
-    assert group.fetch("c2") == [(1, 1, 2)]
-
-
-def test_a_rejected_record_is_archived() -> None:
-    """KIP-932, In-flight records: what its consumer rejects is Archived at its first delivery already, and never
-    delivered again."""
-    group = ShareConsumers(end=3)
-    group.fetch()
-    assert group.acknowledge(REJECT, 1) == "NONE"
-    assert group.states() == ["0 ACQUIRED 1", "1 ARCHIVED 1", "2 ACQUIRED 1"]
-    group.wait(LOCK_MS + 1)
-    assert group.fetch("c2") == [(0, 0, 2), (2, 2, 2)]
-
-
-def test_an_acknowledgement_after_the_lock_is_refused() -> None:
-    """KIP-932, In-flight records: who comes too late has lost the record, also while nobody else has taken it."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    group.wait(LOCK_MS + 1)
-    assert group.acknowledge(ACCEPT, 0, 9) == "INVALID_RECORD_STATE"
-    assert group.states() == ["0-9 AVAILABLE 1"]
 
 
 def test_an_acknowledgement_of_an_older_delivery_is_refused() -> None:
@@ -121,22 +61,6 @@ def test_an_acknowledgement_of_an_older_delivery_is_refused() -> None:
     assert group.acknowledge(ACCEPT, 0, 9, count=2) == "NONE"
 
 
-def test_only_its_holder_acknowledges_a_record() -> None:
-    """KIP-932, In-flight records: an acknowledgement by a member that does not hold the record is refused."""
-    group = ShareConsumers(end=10)
-    group.fetch("c1")
-    assert group.acknowledge(ACCEPT, 0, 9, member="c2") == "INVALID_RECORD_STATE"
-    assert group.held() == ["0-9 c1"]
-
-
-def test_one_type_holds_for_a_whole_batch() -> None:
-    """KIP-932, ShareAcknowledge API: a range with one type is acknowledged as a whole, or any part of it apart."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    assert group.acknowledge_batches(batch(0, 4, ACCEPT), batch(5, 9, RELEASE)) == "NONE"
-    assert (group.window(), group.states()) == ((5, 10), ["5-9 AVAILABLE 1"])
-
-
 def test_a_batch_can_have_a_type_for_each_offset() -> None:
     """KIP-932, ShareAcknowledge API: a list of types says what becomes of each offset in turn."""
     group = ShareConsumers(end=10)
@@ -150,18 +74,6 @@ def test_a_batch_can_have_a_type_for_each_offset() -> None:
         "6 ACKNOWLEDGED 1",
         "7-9 ACQUIRED 1",
     ]
-
-
-def test_one_acknowledgement_holds_batches_and_single_offsets_of_several_deliveries() -> None:
-    """KIP-932, Batching: what was fetched at different times is acknowledged in one request, in other pieces than it
-    came in."""
-    group = ShareConsumers(end=30)
-    group.fetch("c1", 10)
-    group.acknowledge(RELEASE, 3)
-    assert group.fetch("c1", 21) == [(3, 3, 2), (10, 29, 1)]
-    pieces = (batch(0, 2, ACCEPT), batch(3, 3, REJECT, count=2), batch(4, 14, ACCEPT), batch(15, 15, RELEASE))
-    assert group.acknowledge_batches(*pieces) == "NONE"
-    assert (group.window(), group.states()) == ((15, 30), ["15 AVAILABLE 1", "16-29 ACQUIRED 1"])
 
 
 @pytest.mark.parametrize("bad", [batch(8, 8, ACCEPT, count=2), batch(8, 8, 9), batch(8, 99, ACCEPT)])

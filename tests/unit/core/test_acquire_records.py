@@ -12,7 +12,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import ConfigOutOfBounds
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquiredReply, PartitionAcks, PartitionBounds
-from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
+from tests.kip932.consumers import RELEASE, ShareConsumers
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, offsets
 
 MODES = ("batch_optimized", "record_limit")
@@ -218,63 +218,11 @@ def test_of_many_returned_runs_the_first_are_given() -> None:
     assert fetched(group, 3) == [(0, 2, 2)]
 
 
-def test_returned_records_are_delivered_before_fresh_records() -> None:
-    """KIP-932, In-flight records: a fetch looks for Available records from SPSO on, in offset order, and goes on past
-    SPEO only for the rest."""
-    group = ShareConsumers()
-    group.fetch("c1", 10)
-    group.acknowledge(RELEASE, 7)
-    group.acknowledge(RELEASE, 2)
-    assert group.fetch("c2", 4) == [(2, 2, 2), (7, 7, 2), (10, 11, 1)]
-
-
-def test_a_partition_has_no_more_records_acquired_than_the_limit() -> None:
-    """KIP-932, In-flight records: share.partition.max.record.locks bounds what is acquired in a partition, over all
-    consumers; what ends a lock makes room."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
-    assert group.fetch("c1", 80) == [(0, 79, 1)]
-    assert group.fetch("c2", 80) == [(80, 99, 1)]
-    assert group.fetch("c3", 80) == []
-    group.acknowledge(ACCEPT, 0, 9)
-    assert group.fetch("c3", 80) == [(100, 109, 1)]
-
-
-def test_a_stuck_record_does_not_stall_its_partition() -> None:
-    """KIP-932, In-flight records: ours differs. The limit counts records that are Acquired; Kafka's counts the offsets
-    from SPSO to SPEO, so that one record which is never done stops its partition there."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
-    group.fetch("c1", 100)
-    group.acknowledge(ACCEPT, 1, 99)
-    assert group.fetch("c2", 500) == [(100, 198, 1)]
-    assert group.window() == (0, 199)
-
-
-def test_acquired_records_are_ranges_of_one_delivery_count() -> None:
-    """KIP-932, ShareFetch API: AcquiredRecords are ranges; neighbours of one count are one, others are apart."""
-    group = ShareConsumers(end=12)
-    group.fetch("c1", 10)
-    group.acknowledge(RELEASE, 0, 1)
-    group.acknowledge(RELEASE, 2, 3)
-    group.acknowledge(RELEASE, 9)
-    assert group.fetch("c2") == [(0, 3, 2), (9, 9, 2), (10, 11, 1)]
-
-
 def test_a_fetch_with_nothing_to_give_is_empty_and_writes_nothing() -> None:
     """KIP-932, ShareFetch API: an empty answer is no error."""
     group = ShareConsumers(end=0)
     written = len(group.log)
     assert (group.fetch(), group.window(), len(group.log)) == ([], (0, 0), written)
-
-
-def test_nothing_beyond_the_readable_end_of_the_log_is_acquired() -> None:
-    """KIP-932, Reading transactional records: under read_committed a group's records end at the last stable offset,
-    else at the high watermark. The core is told which end holds, and goes no further, also with what came back."""
-    group = ShareConsumers(end=10)
-    assert group.fetch() == [(0, 9, 1)]
-    group.acknowledge(RELEASE, 0, 9)
-    group.ends[0] = 6
-    assert group.fetch() == [(0, 5, 2)]
-    assert group.fetch() == []
 
 
 def test_batch_optimized_is_the_default() -> None:
@@ -305,23 +253,6 @@ def test_record_limit_is_never_exceeded(limit: int) -> None:
     no more, whatever they are cut from."""
     got = returned_records("record_limit").fetch("c2", limit)
     assert sum(last - first + 1 for first, last, _ in got) == limit
-
-
-def test_record_limit_cuts_a_run_and_leaves_the_rest_available() -> None:
-    """KIP-1206, Proposed Changes: what lies beyond the limit stays Available with the count that it had, and is the
-    first to be delivered next."""
-    group = returned_records("record_limit")
-    assert group.fetch("c2", 4) == [(0, 3, 2)]
-    assert group.states()[:2] == ["0-3 ACQUIRED 2", "4-9 AVAILABLE 1"]
-    assert group.fetch("c3", 7) == [(4, 9, 2), (20, 20, 2)]
-
-
-def test_batch_optimized_does_not_cut_returned_records() -> None:
-    """KIP-1206, Proposed Changes: in batch_optimized mode what belongs together is acquired whole, although that is
-    more than was asked for; but nothing new is begun once the limit is met."""
-    assert returned_records("batch_optimized").fetch("c2", 4) == [(0, 9, 2)]
-    assert returned_records("batch_optimized").fetch("c2", 10) == [(0, 9, 2)]
-    assert returned_records("batch_optimized").fetch("c2", 11) == [(0, 9, 2), (20, 29, 2)]
 
 
 @each_mode
@@ -359,13 +290,6 @@ def test_the_record_lock_limit_is_hard_in_both_modes(mode: str) -> None:
     assert group.fetch("c3", 500) == []
 
 
-def test_the_mode_can_be_changed_while_the_group_runs() -> None:
-    """KIP-1206, Public Interfaces: the next fetch goes by it."""
-    group = returned_records("batch_optimized")
-    group.configure(share_acquire_mode="record_limit")
-    assert group.fetch("c2", 4) == [(0, 3, 2)]
-
-
 @pytest.mark.parametrize(("mode", "size"), [("batch_optimized", 10), ("record_limit", 4)])
 def test_the_mode_holds_for_a_querys_limit(mode: str, size: int) -> None:
     """KIP-1206, Proposed Changes: ours applies it to Spark's queries too, whose limit is maxOffsetsPerTrigger."""
@@ -381,18 +305,6 @@ def test_the_limit_on_record_locks_is_the_groups() -> None:
     assert (key.default, key.low, key.kip) == (1_000_000, 100, "KIP-1240")
     with pytest.raises(ConfigOutOfBounds):
         ShareConsumers().configure(share_partition_max_record_locks=99)
-
-
-def test_a_lower_limit_on_record_locks_ends_no_lock() -> None:
-    """KIP-1240, Proposed Changes: locks that are held stay; nothing more is acquired until there is room again."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=300)
-    group.fetch("c1", 200)
-    group.configure(share_partition_max_record_locks=100)
-    assert (group.held(), group.fetch("c2")) == (["0-199 c1"], [])
-    group.acknowledge(RELEASE, 0, 99)
-    assert group.fetch("c2") == []
-    group.acknowledge(RELEASE, 100, 109)
-    assert group.fetch("c2") == [(0, 9, 2)]
 
 
 # --- an answer that was lost

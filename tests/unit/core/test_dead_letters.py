@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-import pytest
-
 from coordinator.core.commands import AlterConfigs, acquisition
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.values import Disposition
 from coordinator.state_log.projection import project
-from tests.kip932.consumers import GAP, LOCK_MS, ShareConsumers
+from tests.kip932.consumers import ShareConsumers
 from tests.support.group_driver import GroupDriver, fetched, from_snapshot, offsets
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
@@ -73,89 +71,11 @@ def with_queue(*, end: int = 10, **configs: object) -> ShareConsumers:
     return group
 
 
-def test_a_rejected_record_is_a_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: a record that its consumer rejects is written to the dead letter queue."""
-    group = with_queue()
-    assert group.acknowledge(REJECT, 3) == "NONE"
-    assert group.states() == ["0-2 ACQUIRED 1", "3 ARCHIVING 1", "4-9 ACQUIRED 1"]
-    assert run_at(group, 3).disposition == Disposition.REJECTED
-
-
 def tried(group: ShareConsumers, offset: int = 0, times: int = 1) -> None:
     """Released and acquired so often."""
     for count in range(1, times + 1):
         assert group.acknowledge(RELEASE, offset, count=count) == "NONE"
         group.fetch("c1")
-
-
-def test_a_record_released_at_the_delivery_limit_is_a_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: so is one that has been delivered as often as it may be."""
-    group = with_queue(end=1)
-    tried(group, times=4)
-    assert group.acknowledge(RELEASE, 0, count=5) == "NONE"
-    assert group.states() == ["0 ARCHIVING 5"]
-    assert run_at(group, 0).disposition == Disposition.DELIVERY_LIMIT
-
-
-def test_a_lock_that_expires_at_the_delivery_limit_makes_a_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: also where nobody said anything of it at its last delivery. Ours tells the two apart
-    in a header."""
-    group = with_queue(end=1)
-    tried(group, times=4)
-    group.wait(LOCK_MS + 1)
-    assert group.states() == ["0 ARCHIVING 5"]
-    assert run_at(group, 0).disposition == Disposition.EXPIRED
-
-
-@pytest.mark.parametrize("outcome", [ACCEPT, GAP])
-def test_accepted_records_and_gaps_are_no_dead_letters(outcome: int) -> None:
-    """KIP-1191, Proposed Changes: accepted records are done; at a gap there is no record to write."""
-    group = with_queue(end=1)
-    assert group.acknowledge(outcome, 0) == "NONE"
-    assert (group.states(), group.window()) == ([], (1, 1))
-
-
-def test_a_record_that_retention_deleted_is_no_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: a dead letter is of a record whose delivery failed; one that the log lost before that
-    is archived as KIP-932 has it."""
-    group = with_queue()
-    group.acknowledge(RELEASE, 0, 9)
-    group.move_log_start(6)
-    assert group.states() == ["6-9 AVAILABLE 1"]
-    assert group.partition().archiving_count == 0
-
-
-def test_an_archiving_record_is_never_delivered() -> None:
-    """KIP-1191, Proposed Changes: a record that is being written to the dead letter queue is not available."""
-    group = with_queue()
-    group.acknowledge(REJECT, 0, 9)
-    assert group.fetch("c2") == []
-    group.wait(10 * LOCK_MS)
-    assert group.states() == ["0-9 ARCHIVING 1"]
-
-
-def test_an_archiving_record_is_no_longer_its_consumers() -> None:
-    """KIP-1191, Proposed Changes: with the rejection its lock is gone; another outcome for it is refused."""
-    group = with_queue()
-    group.acknowledge(REJECT, 0, 9)
-    assert group.held() == []
-    assert group.acknowledge(ACCEPT, 0) == "INVALID_RECORD_STATE"
-    assert group.states() == ["0-9 ARCHIVING 1"]
-
-
-def test_the_start_offset_waits_for_the_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: the record is in flight until it is Archived, so SPSO does not pass it. Others flow
-    on: ours counts locks and not the width of the window (Kafka: also the in-flight records)."""
-    group = with_queue(share_partition_max_record_locks=100)
-    group.acknowledge(REJECT, 0, 2)
-    group.acknowledge(ACCEPT, 3, 9)
-    group.ends[0] = 110
-    assert group.window() == (0, 10)
-    assert group.fetch("c1") == [(10, 109, 1)]
-    group.file(0, 1)
-    assert group.window()[0] == 2
-    group.file(2, 2)
-    assert group.window()[0] == 10
 
 
 def test_an_archiving_record_is_lag_until_it_is_archived() -> None:
@@ -169,17 +89,6 @@ def test_an_archiving_record_is_lag_until_it_is_archived() -> None:
     assert group.describe().partitions[0].lag == 5
 
 
-def test_an_archiving_record_keeps_its_delivery_count() -> None:
-    """KIP-1191, Public Interfaces: the dead letter tells how often the record was delivered."""
-    group = with_queue(end=1)
-    tried(group, times=2)
-    group.acknowledge(REJECT, 0, count=3)
-    group.crash()
-    assert group.states() == ["0 ARCHIVING 3"]
-    group.file(0, 0, count=3)
-    assert (group.window(), group.partition().archived_total) == ((1, 1), 1)
-
-
 def test_the_state_log_has_the_state_archiving() -> None:
     """KIP-1191, Public Interfaces: share-group state has the state as any other, with SPSO below it."""
     group = with_queue()
@@ -191,27 +100,6 @@ def test_the_state_log_has_the_state_archiving() -> None:
     assert projection.delivery_complete_count == 0
 
 
-def test_after_a_crash_the_waiting_dead_letters_are_known() -> None:
-    """KIP-1191, Proposed Changes: whoever leads the share partition next resumes the writing of what is Archiving. Ours
-    knows the cause too, which Kafka infers from the delivery count."""
-    group = with_queue(end=1)
-    tried(group, times=4)
-    group.acknowledge(REJECT, 0, count=5)
-    group.crash()
-    assert [run.first for run in group.partition().runs.archiving_from(0)] == [0]
-    assert run_at(group, 0).disposition == Disposition.REJECTED, "at the limit, and still a rejection"
-
-
-def test_a_dead_letter_is_written_also_when_retention_took_the_record() -> None:
-    """KIP-1191, Proposed Changes: without the record's data then."""
-    group = with_queue()
-    group.acknowledge(REJECT, 0, 4)
-    group.move_log_start(8)
-    assert group.states()[0] == "0-4 ARCHIVING 1"
-    group.file(0, 4)
-    assert group.states() == ["5-9 ACQUIRED 1"], "what its consumer still holds is its to decide"
-
-
 def test_archiving_records_stay_when_the_queue_is_switched_off() -> None:
     """KIP-1191, Proposed Changes: it was given up under a dead letter queue, and has yet to become Archived."""
     group = with_queue(end=2)
@@ -221,16 +109,6 @@ def test_archiving_records_stay_when_the_queue_is_switched_off() -> None:
     assert group.states() == ["0 ARCHIVING 1", "1 ARCHIVED 1"]
     group.file(0, 0)
     assert group.window() == (2, 2)
-
-
-def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -> None:
-    """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A dead letter that the sink
-    wrote itself precedes that."""
-    group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, dead_letter=True))
-    assert states(group) == ["[0..2] ACQUIRED 1"]
-    group.complete(plan)
-    assert states(group) == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVED 1", "[2..2] ACKNOWLEDGED 1"]
 
 
 def waiting(most: int) -> tuple[GroupDriver, str]:

@@ -6,8 +6,8 @@ import pytest
 
 from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.protocol.errors import ConfigOutOfBounds
-from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
-from tests.kip932.failed_deliveries import Failure, each_failure, release
+from tests.kip932.consumers import ShareConsumers
+from tests.kip932.failed_deliveries import Failure, each_failure
 from tests.support.group_driver import SESSION_MS, GroupDriver, fetched
 
 
@@ -46,16 +46,6 @@ def test_a_record_is_archived_when_its_last_delivery_fails(fail: Failure) -> Non
     assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 1)
 
 
-def test_the_last_delivery_can_succeed() -> None:
-    """KIP-932, In-flight records: the limit is judged when a delivery fails, not when it begins."""
-    group = ShareConsumers(end=1, share_delivery_count_limit=2)
-    group.fetch()
-    release(group, 1)
-    assert group.fetch() == [(0, 0, 2)]
-    assert group.acknowledge(ACCEPT, 0, count=2) == "NONE"
-    assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 0)
-
-
 def test_the_delivery_count_limit_is_between_2_and_10() -> None:
     """KIP-1240, Public Interfaces: share.delivery.count.limit; 5 by default, and what is out of bounds is refused."""
     key = GROUP_KEYS["share.delivery.count.limit"]
@@ -63,56 +53,3 @@ def test_the_delivery_count_limit_is_between_2_and_10() -> None:
     for limit in (1, 11):
         with pytest.raises(ConfigOutOfBounds):
             ShareConsumers().configure(share_delivery_count_limit=limit)
-
-
-def failed(group: ShareConsumers, times: int) -> None:
-    """The record 0 was delivered and released this often."""
-    for count in range(1, times + 1):
-        assert group.fetch() == [(0, 0, count)]
-        group.acknowledge(RELEASE, 0, count=count)
-
-
-def test_a_lower_delivery_limit_leaves_one_more_delivery() -> None:
-    """KIP-1240, Proposed Changes: fetching archives nothing. A record that is over the lowered limit already is
-    delivered once more, and archived when that fails."""
-    group = ShareConsumers(end=1)
-    failed(group, 3)
-    group.configure(share_delivery_count_limit=2)
-    assert group.states() == ["0 AVAILABLE 3"]
-    assert group.fetch() == [(0, 0, 4)]
-    group.acknowledge(RELEASE, 0, count=4)
-    assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 1)
-
-
-def test_a_lower_delivery_limit_holds_for_deliveries_in_progress() -> None:
-    """KIP-1240, Proposed Changes: the limit is compared when the delivery ends, as it is then."""
-    group = ShareConsumers(end=1)
-    failed(group, 1)
-    group.fetch()
-    group.configure(share_delivery_count_limit=2)
-    group.acknowledge(RELEASE, 0, count=2)
-    assert group.window() == (1, 1)
-
-
-def test_a_higher_delivery_limit_gives_a_record_more_deliveries() -> None:
-    """KIP-1240, Proposed Changes: also to one whose last delivery it would have been."""
-    group = ShareConsumers(end=1, share_delivery_count_limit=2)
-    failed(group, 1)
-    assert group.fetch() == [(0, 0, 2)]
-    group.configure(share_delivery_count_limit=4)
-    group.acknowledge(RELEASE, 0, count=2)
-    assert group.fetch() == [(0, 0, 3)]
-
-
-def test_throttling_before_the_limit_uses_the_new_limit() -> None:
-    """KIP-1240, Proposed Changes: records near their limit come in smaller and smaller runs, the last time one by one,
-    and with nothing after them; with a higher limit they are not near it any more."""
-    group = ShareConsumers(end=20, share_delivery_count_limit=4)
-    for count in (1, 2):
-        assert group.fetch("c1", 16) == [(0, 15, count)]
-        group.acknowledge(RELEASE, 0, 15, count=count)
-    assert group.fetch() == [(0, 7, 3)]
-    group.acknowledge(RELEASE, 0, 7, count=3)
-    assert group.fetch("c2") == [(0, 0, 4)]
-    group.configure(share_delivery_count_limit=10)
-    assert group.fetch("c3") == [(1, 7, 4), (8, 15, 3), (16, 19, 1)]

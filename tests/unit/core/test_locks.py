@@ -7,7 +7,7 @@ import pytest
 from coordinator.core.commands import AlterConfigs, Expire, membership
 from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.values import AcknowledgeType
-from tests.kip932.consumers import ACCEPT, LOCK_MS, ShareConsumers
+from tests.kip932.consumers import ACCEPT, LOCK_MS
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, holding, started_plan
 
 
@@ -130,40 +130,6 @@ def test_the_renewal_cap_never_applies_to_a_query() -> None:
         group.join(process="m1-process-1")
         assert acknowledged(group, 0, 99, 1, AcknowledgeType.RENEW, "m1") == {}
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
-
-
-def test_a_lock_lasts_for_the_lock_duration_and_no_longer() -> None:
-    """KIP-932, In-flight records: a record whose consumer neither acknowledges it nor comes back is available again
-    when its lock is over: after share.record.lock.duration.ms, 30 s by default."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    group.wait(LOCK_MS)
-    assert group.states() == ["0-9 ACQUIRED 1"]
-    group.pass_time(1)
-    assert group.states() == ["0-9 AVAILABLE 1"]
-    assert group.fetch("c2") == [(0, 9, 2)]
-
-
-def test_each_delivery_has_a_lock_of_its_own() -> None:
-    """KIP-932, In-flight records: a lock is timed from its own acquisition; what was fetched later is held longer."""
-    group = ShareConsumers(end=20)
-    group.fetch("c1", 10)
-    group.wait(1_000)
-    group.fetch("c1", 10)
-    group.wait(LOCK_MS - 999)
-    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
-
-
-def test_another_lock_duration_holds_from_the_next_acquisition_on() -> None:
-    """KIP-932, Group configuration: the duration can be altered at any time; locks that run keep theirs."""
-    group = ShareConsumers(end=20)
-    group.fetch("c1", 10)
-    group.configure(share_record_lock_duration_ms=2 * LOCK_MS)
-    group.fetch("c1", 10)
-    group.wait(LOCK_MS + 1)
-    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
-    group.wait(LOCK_MS)
-    assert group.states() == ["0-19 AVAILABLE 1"]
 
 
 def test_a_plan_that_holds_nothing_any_more_takes_no_memory() -> None:

@@ -193,20 +193,6 @@ def acknowledge(group: ShareConsumers) -> None:
     group.acknowledge(ACCEPT, 0)
 
 
-def test_an_empty_group_keeps_its_start_offsets() -> None:
-    """KIP-932, Share group membership: the state of the partitions does not hang on members; who joins later goes on
-    where the others stopped."""
-    group = ShareConsumers(end=10)
-    group.fetch("c1", 6)
-    group.acknowledge(ACCEPT, 0, 2)
-    group.acknowledge(ACCEPT, 4)
-    for member in ("c1", "c2", "c3"):
-        group.leave(member)
-    group.pass_time(HOUR_MS)
-    group.join("c4", query=False)
-    assert group.fetch("c4") == [(3, 3, 2), (5, 5, 2), (6, 9, 1)]
-
-
 def process(member: str, name: str, epoch: int | None = None, **fields: object) -> JoinGroup:
     """A process joins, as a new one or naming the epoch that it had."""
     return JoinGroup(group_id="billing", member_id=member, process_id=name, member_epoch=epoch, query=False, **fields)
@@ -220,12 +206,6 @@ def test_joining_a_missing_group_is_refused() -> None:
         driver.run(process("c1", "p"))
 
 
-def test_asking_again_gives_the_same_epoch() -> None:
-    """KIP-932, ShareGroupHeartbeat API: a join whose answer was lost can be asked for again by the same process."""
-    group = ShareConsumers(members=1)
-    assert group.join("c1", "c1-process-1", query=False) == 1
-
-
 def test_a_new_process_of_a_member_fences_the_earlier_process() -> None:
     """KIP-932, Rebalance process: the epoch rises when the member joins anew, and an older one is fenced, for good.
     Ours says so for a member id that its checkpoint keeps over restarts; Kafka's ids live as long as a process."""
@@ -237,14 +217,6 @@ def test_a_new_process_of_a_member_fences_the_earlier_process() -> None:
         group.run(process("c1", "c1-process-1"))
     with pytest.raises(FencedMemberEpoch):
         group.run(process("c1", "c1-process-1", epoch=1))
-
-
-def test_an_epoch_outlives_session_and_coordinator() -> None:
-    """KIP-932, Share group membership: the group's members are durable, so that an epoch is not given twice."""
-    group = ShareConsumers(members=1)
-    group.pass_time(SESSION_MS + 1)
-    group.crash()
-    assert group.join("c1", "second", query=False) == 2
 
 
 def heartbeat(group: ShareConsumers) -> None:
@@ -282,17 +254,6 @@ def test_a_request_of_an_unknown_member_is_refused(request_: Request) -> None:
         request_(group)
 
 
-def test_a_session_lasts_for_its_timeout_from_the_last_heartbeat_on() -> None:
-    """KIP-932, Heartbeat and session: share.session.timeout.ms, 45 s by default, without a heartbeat end a session."""
-    group = ShareConsumers(members=1)
-    group.pass_time(SESSION_MS - 1)
-    group.heartbeat("c1")
-    group.pass_time(SESSION_MS)
-    assert state_of(group.group) == "STABLE"
-    group.pass_time(1)
-    assert state_of(group.group) == "EMPTY"
-
-
 def test_join_and_heartbeat_return_the_configured_heartbeat_interval() -> None:
     """KIP-932, ShareGroupHeartbeat API: join and heartbeat answer with the interval, and it can be altered while
     members are there."""
@@ -327,17 +288,6 @@ def test_records_of_a_lost_member_are_available_again() -> None:
     group.pass_time(1)
     assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
     assert group.held() == ["10-19 c2"]
-
-
-def test_leaving_releases_the_records_that_a_member_holds() -> None:
-    """KIP-932, Share group membership: who leaves gives its records back at once, at the count that they have; the
-    others keep theirs."""
-    group = ShareConsumers(end=20)
-    group.fetch("c1", 10)
-    group.fetch("c2", 10)
-    group.leave("c1")
-    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
-    assert group.fetch("c3") == [(0, 9, 2)]
 
 
 def test_a_subscription_that_fits_into_no_record_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import ProgressBatch
 from coordinator.state_log.projection import project
-from tests.kip932.consumers import ACCEPT, GAP, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
-from tests.support.group_driver import GroupDriver
+from tests.kip932.consumers import ACCEPT, RELEASE, RENEW, SESSION_MS, ShareConsumers
 
 STALE_MS, EXTENSION_MS, GRACE_MS = 90_000, 1_800_000, 5_000
 
@@ -122,23 +119,6 @@ def test_equal_signals_of_neighbours_stay_one_run() -> None:
     assert len(group.partition().runs) == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "state"),
-    [
-        (ACCEPT, "0 ACKNOWLEDGED 1"),
-        (RELEASE, "0 AVAILABLE 1"),
-        (REJECT, "0 ARCHIVING 1"),
-        (GAP, "0 ARCHIVED 1"),
-    ],
-)
-def test_a_record_in_progress_is_acknowledged_like_an_acquired_record(kind: int, state: str) -> None:
-    """KAFKA-20458: accept, release and reject end the work."""
-    group = working(2, errors_deadletterqueue_topic_name="dlq")
-    group.signal(1)
-    group.acknowledge(kind, 1)
-    assert group.states()[-1] == state.replace("0", "1", 1)
-
-
 def test_a_release_of_work_that_had_begun_counts_as_a_failure() -> None:
     """◆ KAFKA-20458: a release from IN_PROGRESS is a failure, also one of a record that was named unread."""
     group = working(2)
@@ -147,23 +127,6 @@ def test_a_release_of_work_that_had_begun_counts_as_a_failure() -> None:
     assert began is not None and unread is not None
     assert (began.run.failures, began.run.releases) == (1, 0)
     assert (unread.run.failures, unread.run.releases) == (0, 1)
-
-
-def test_failed_work_is_given_up_at_the_delivery_limit() -> None:
-    """KAFKA-20458: at the limit a record that was in progress is archived, as any other."""
-    group = ShareConsumers(share_delivery_count_limit=2, errors_deadletterqueue_topic_name="dlq")
-    for count in (1, 2):
-        group.fetch(max_records=1)
-        assert group.signal(0, count=count) == "NONE"
-        group.wait(STALE_MS + 1)
-    assert group.states() == ["0 ARCHIVING 2"]
-
-
-def test_a_record_in_progress_is_not_renewed() -> None:
-    """KAFKA-20458: signals extend its lock; a renewal is refused by name, and its partition's others with it."""
-    group = working(2)
-    assert group.acknowledge_batches(batch(0, 1, RENEW)) == "INVALID_RECORD_STATE"
-    assert group.acknowledge(RENEW, 1) == "NONE"
 
 
 def test_a_member_that_left_keeps_fresh_work_for_the_grace_time() -> None:
@@ -178,42 +141,12 @@ def test_a_member_that_left_keeps_fresh_work_for_the_grace_time() -> None:
     assert group.states() == ["0-2 AVAILABLE 1"]
 
 
-def test_a_lost_member_keeps_fresh_work_for_the_grace_time() -> None:
-    """KAFKA-20458: as a member that leaves; a lost lock is counted when it is lost."""
-    group = working(3)
-    group.pass_time(SESSION_MS + 1)
-    assert group.states() == ["0 IN_PROGRESS 1", "1-2 AVAILABLE 1"]
-    group.pass_time(GRACE_MS + 1)
-    assert group.states() == ["0-2 AVAILABLE 1"]
-
-
 def test_stale_work_of_a_member_that_leaves_goes_at_once() -> None:
     """◆ KAFKA-20458: the grace time is for fresh signals only."""
     group = working(1)
     group.now_ms += STALE_MS + 1
     group.leave()
     assert group.states() == ["0 AVAILABLE 1"]
-
-
-def test_work_whose_lock_ends_just_now_is_not_stale_yet() -> None:
-    """A lock lasts up to its deadline, and with it."""
-    group = working(1)
-    group.now_ms += STALE_MS
-    group.leave()
-    assert group.states() == ["0 IN_PROGRESS 1"]
-    group.pass_time(1)
-    assert group.states() == ["0 AVAILABLE 1"]
-
-
-def test_a_member_back_within_the_grace_time_keeps_its_work() -> None:
-    """KAFKA-20458: within the grace time the same member keeps its work by a signal."""
-    group = working(1)
-    group.leave()
-    group.pass_time(GRACE_MS - 1)
-    group.join("c1", query=False)
-    assert group.signal(0) == "NONE"
-    group.wait(60_000)
-    assert group.acknowledge(ACCEPT, 0) == "NONE"
 
 
 def test_a_member_without_time_left_is_not_given_more_by_leaving_twice() -> None:
@@ -280,26 +213,6 @@ def test_an_admin_sees_how_old_the_last_signal_of_a_run_is() -> None:
     assert stale(20_000) == []
 
 
-def test_records_in_progress_count_as_locks_of_their_partition() -> None:
-    """share.partition.max.record.locks bounds what members hold, whatever they say of it."""
-    group = ShareConsumers(end=300, share_partition_max_record_locks=100)
-    group.fetch(max_records=60)
-    group.signal(0, 59)
-    assert group.fetch("c2", 60) == [(60, 99, 1)]
-    assert group.describe().partitions[0].acquired == 100
-
-
-def test_work_on_a_record_that_the_log_lost_may_end() -> None:
-    """A record below the log start stays its holder's until it is done; a signal neither helps nor hurts."""
-    group = working(2)
-    group.log_starts[0] = 5
-    group.move_log_start(5)
-    assert group.held() == ["0-1 c1"]
-    assert group.signal(0) == "NONE"
-    assert group.acknowledge(ACCEPT, 0, 1) == "NONE"
-    assert group.states() == []
-
-
 def test_a_late_signal_for_a_record_that_another_has_done_is_refused() -> None:
     """KAFKA-20458: not the holder; the start offset is beyond the record by then, and its first worker may stop."""
     group = working(1)
@@ -310,14 +223,6 @@ def test_a_late_signal_for_a_record_that_another_has_done_is_refused() -> None:
     assert "Member c1 does not hold 0-0" in group.signal(0)
     assert "Member c2 does not hold 0-1" in group.signal(0, 1, member="c2")
     assert group.held() == ["1 c2"]
-
-
-def test_a_signal_for_a_querys_record_is_refused_by_name() -> None:
-    """A query's locks live with its session: it needs no signals, and gets no shorter lock by one."""
-    group = ShareConsumers()
-    GroupDriver.join(group, "q")
-    group.acquire(member="q", limit=5)
-    assert "HeldByQuery: Plan i.1 is of a query" in group.signal(0, member="q")
 
 
 def test_kafkas_formatter_is_shown_available_for_work_in_progress() -> None:
