@@ -51,8 +51,9 @@ def broker(topics: Topics = MappingProxyType({})) -> Iterator[str]:
     """Run a Kafka broker in memory for the length of the ``with`` block, with these topics and their records, as
     :func:`produce` takes them. Yields its address for ``kafka.bootstrap.servers`` and ``bootstrap.servers``.
 
-    When the block ends, queries that began within it are stopped, and nothing is left. Should the process be killed, a
-    second process ends the coordinator at once, and removes its files.
+    When the block ends, queries that began within it are stopped, and nothing is left. If this process is killed, a
+    second process ends the coordinator at once, and removes its files. If both are killed, the coordinator ends by
+    itself after an hour and five minutes.
 
     Raises:
         UnusableTopicName, UnusableRecord, RecordsNotKept: as of ``produce``.
@@ -89,10 +90,12 @@ def running(what: str, address: str | None) -> RunningBroker:
     """
     if address is None and len(_running) == 1:
         return next(iter(_running.values()))
-    if address not in _running:
-        now = f"running: {', '.join(_running)}" if _running else "none runs"
-        raise NoTestBroker(address=address or "No address", running=now, what=what)
-    return _running[address]
+    if address in _running:
+        return _running[address]
+    if address is None and _running:
+        raise NoTestBroker(what=what, reason=f"several run ({', '.join(_running)})")
+    where = f" at {address}" if address is not None else ""
+    raise NoTestBroker(what=what, reason=f"no broker of sharegroup.testing runs in this process{where}")
 
 
 def _queries() -> dict[str, Any]:

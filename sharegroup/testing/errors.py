@@ -6,13 +6,13 @@ from coordinator.protocol.errors import ShareGroupError
 
 
 class NoTestBroker(ShareGroupError):
-    """{address} is no broker of sharegroup.testing that runs in this process ({running}). Call {what} within the block
-    `with broker() as address:`; while several brokers run, name one of them: {what}(…, address=address)."""
+    """{what}() has no broker to ask: {reason}. Call {what}() within the block `with broker() as address:`, or with the
+    fixture sharegroup_broker; while several brokers run, name one of them: {what}(…, address=address)."""
 
 
 class UnusableRecord(ShareGroupError):
-    """Topic {topic} can't have the record {found}: {reason}. A record is str, bytes, None, or a
-    sharegroup.testing.Record, and a topic has a list of them."""
+    """{found} can't be put into topic {topic}: {reason}. Give each topic a list of records; a record is str, bytes,
+    None, or a sharegroup.testing.Record."""
 
 
 class UnusableTopicName(ShareGroupError):

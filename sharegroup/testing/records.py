@@ -39,7 +39,7 @@ def checked(topics: Mapping[str, Iterable[object]]) -> dict[str, list[Record]]:
         if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
             raise UnusableTopicName(found=repr(topic))
         if isinstance(records, str | bytes | Mapping | Record) or not isinstance(records, Iterable):
-            raise UnusableRecord(topic=topic, found=repr(records), reason="a topic has a list of records")
+            raise UnusableRecord(topic=topic, found=repr(records), reason="it is no list of records")
         found[topic] = list(_placed(topic, records))
     return found
 

@@ -18,9 +18,9 @@ from sharegroup.testing.records import checked
         ({"a b": []}, UnusableTopicName, "'a b'"),
         ({"..": []}, UnusableTopicName, "letters"),
         ({1: []}, UnusableTopicName, "1 is no name"),
-        ({"orders": "abc"}, UnusableRecord, "a list of records"),
-        ({"orders": Record("a")}, UnusableRecord, "a list of records"),
-        ({"orders": 5}, UnusableRecord, "a list of records"),
+        ({"orders": "abc"}, UnusableRecord, "no list of records"),
+        ({"orders": Record("a")}, UnusableRecord, "no list of records"),
+        ({"orders": 5}, UnusableRecord, "no list of records"),
         ({"orders": [{"n": 1}]}, UnusableRecord, "of the type dict"),
         ({"orders": [Record("a", key=1)]}, UnusableRecord, "of the type int"),
         ({"orders": [Record("a", partition=4)]}, UnusableRecord, "the partitions 0 to 3"),
@@ -40,9 +40,9 @@ def test_records_without_a_key_go_to_the_partitions_in_turn() -> None:
 
 @pytest.mark.parametrize("function", [wait_until_done, outcomes])
 def test_without_a_broker_the_way_out_is_named(function) -> None:
-    with pytest.raises(NoTestBroker, match=rf"none runs.*Call {function.__name__} within"):
+    with pytest.raises(NoTestBroker, match=rf"no broker .* runs in this process. Call {function.__name__}\(\) within"):
         function("billing")
-    with pytest.raises(NoTestBroker, match="host:1 is no broker"):
+    with pytest.raises(NoTestBroker, match="in this process at host:1"):
         produce({}, address="host:1")
 
 
