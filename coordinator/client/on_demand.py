@@ -61,6 +61,7 @@ answer."""
 
 _OF_PYTHON = (sysconfig.get_path("stdlib"), os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
 """Python's own modules. A coordinator finds them before the program's, which may have a secrets.py or an email.py."""
+REAP_EVERY_S = 0.01
 FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 """Errors of operations that a sandbox forbids. A retry does not help."""
 
@@ -70,7 +71,8 @@ _once = LogOnce(_log)
 _ended: set[str] = set()
 """The keys of coordinators that this process starts no more: their cluster was in memory, and is gone."""
 
-_children: list[int] = []
+_children: dict[int, str] = {}
+"""The processes that this process started, and the keys of their coordinators."""
 _children_lock = threading.Lock()
 
 
@@ -224,6 +226,17 @@ class OnDemand:
     def start_no_more(self) -> None:
         """From now on, no client of this process starts the coordinator."""
         _ended.add(self.key)
+
+    def reap_ended(self, within_s: float) -> None:
+        """Reap the coordinator, which is ending, if this process started it. A killed process can't be reaped before
+        its last thread has ended."""
+        until_s = time.monotonic() + within_s
+        while time.monotonic() < until_s:
+            with _children_lock:
+                _reap()
+                if self.key not in _children.values():
+                    return
+            time.sleep(REAP_EVERY_S)
 
     def is_running(self) -> bool:
         found = self._find()
@@ -397,7 +410,7 @@ class OnDemand:
                 pass_fds=[start_lock] if start_lock >= 0 else [],
             )
             process.returncode = 0  # else Python warns, as this process ends, of one that it did not wait for
-            _children.append(process.pid)
+            _children[process.pid] = self.key
         return process
 
     def _not_here(self, reason: str) -> NoCoordinatorHere:
@@ -422,14 +435,9 @@ class RunningHere(OnDemand):
         return found
 
 
-def reap_ended() -> None:
-    """Reap the coordinators that this process started and that have ended."""
-    with _children_lock:
-        _reap()
-
-
 def _reap() -> None:
-    _children[:] = [child for child in _children if not _is_reaped(child)]
+    for pid in [pid for pid in _children if _is_reaped(pid)]:
+        del _children[pid]
 
 
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from coordinator.client.on_demand import OnDemand, python_path, reap_ended, runtime_dir
+from coordinator.client.on_demand import OnDemand, python_path, runtime_dir
 from sharegroup.demo.broker_front import HOST, fixed_port
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 
@@ -68,7 +68,7 @@ def local_broker(
                 coordinator.start_no_more()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     end.communicate(timeout=END_WITHIN_S)
-                reap_ended()
+                coordinator.reap_ended(END_WITHIN_S)
 
 
 def _begin_end(folder: str, coordinator: OnDemand, logs: Path | None) -> subprocess.Popen[bytes]:

@@ -121,7 +121,7 @@ def test_a_coordinator_that_dies_in_an_outage_is_restarted_after_the_outage(kafk
     plan = take(session)
     session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     kafka.proxy.cut()
-    os.kill(on_demand._children[-1], signal.SIGKILL)
+    os.kill(next(reversed(on_demand._children)), signal.SIGKILL)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(take, session, plan.plan_id)
         wait_until(lambda: outage_of(session).lasts_s > SESSION_S, what="the outage has lasted")
