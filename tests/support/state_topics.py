@@ -51,7 +51,7 @@ class Hosts:
 def in_mid_write(writer: GroupWriter, key: bytes, value: bytes) -> None:
     """The broker has the record, and its transaction is open."""
     writer._producer.begin_transaction()
-    writer._produce(key, value, [])
+    writer._producer.produce(writer._topic.name, value, key, writer._partition)
     assert writer._producer.flush(30) == 0
 
 
