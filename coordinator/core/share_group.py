@@ -267,6 +267,15 @@ class ShareGroup:
             if partition is not None and (segments := partition.carrying(plan.plan_id, ranges)):
                 yield partition, segments
 
+    def runs_in(self, plan: AcquiredPlan) -> Iterator[Run]:
+        """Yield the runs in the plan's ranges, also those that no longer carry the plan's id. Partitions without a run
+        that carries it are left out."""
+        for topic_id, index, ranges in plan.ranges:
+            partition = self.partitions.get(SharePartitionKey(topic_id, index))
+            if partition is not None and plan.plan_id in partition.runs.carried:
+                for first, last in ranges:
+                    yield from (segment.run for segment in partition.runs.between(first, last))
+
     def held_by(self, member: Member) -> int:
         """How many records the member holds."""
         return sum(

@@ -15,7 +15,6 @@ from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition, lag_of
 from coordinator.protocol.messages import GroupRequest, RecordCounts
-from coordinator.protocol.values import SharePartitionKey
 
 MOST_ISOLATED = 10_000
 """Up to this many quarantined runs are counted in each partition."""
@@ -111,16 +110,10 @@ def _oldest_ms(group: ShareGroup, now_ms: int) -> int:
 
 def _is_held(group: ShareGroup, plan: AcquiredPlan) -> bool:
     """Whether a member holds a record of the plan. After MOST_LOOKED_AT runs the answer is yes."""
-    left = MOST_LOOKED_AT
-    for topic_id, index, ranges in plan.ranges:
-        partition = group.partitions.get(SharePartitionKey(topic_id, index))
-        if partition is None or plan.plan_id not in partition.runs.carried:
-            continue
-        for _, _, run in (segment for first, last in ranges for segment in partition.runs.between(first, last)):
-            left -= 1
-            if not left or (run.plan_id == plan.plan_id and run.state in HELD):
-                return True
-    return False
+    return any(
+        looked_at == MOST_LOOKED_AT or (run.plan_id == plan.plan_id and run.state in HELD)
+        for looked_at, run in enumerate(group.runs_in(plan), 1)
+    )
 
 
 def _isolated(group: ShareGroup) -> dict[Stage, int]:

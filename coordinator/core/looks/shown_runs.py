@@ -200,15 +200,8 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
 
 def _furthest_stage(group: ShareGroup, plan: AcquiredPlan) -> Stage:
     """The furthest stage of isolation among the first LOOKED_AT_OF_A_PLAN runs of the plan's ranges."""
-    limit, left, furthest = group.config.share_delivery_count_limit, LOOKED_AT_OF_A_PLAN, Stage.NORMAL
-    for topic_id, index, ranges in plan.ranges:
-        partition = group.partitions.get(SharePartitionKey(topic_id, index))
-        for first, last in ranges if partition is not None else ():
-            assert partition is not None
-            for _, _, run in partition.runs.between(first, last):
-                if left == 0:
-                    return furthest
-                left -= 1
-                if run.plan_id == plan.plan_id:
-                    furthest = max(furthest, stage_of(run, limit, on_trial=plan.trial), key=_STAGES.index)
+    limit, furthest = group.config.share_delivery_count_limit, Stage.NORMAL
+    for run in islice(group.runs_in(plan), LOOKED_AT_OF_A_PLAN):
+        if run.plan_id == plan.plan_id:
+            furthest = max(furthest, stage_of(run, limit, on_trial=plan.trial), key=_STAGES.index)
     return furthest
