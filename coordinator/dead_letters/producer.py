@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
-from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client, produced
+from coordinator.kafka.librdkafka import LOSSLESS, UNKNOWN_TOPIC, new_client, produced
 from coordinator.protocol.topic_names import check_written
 
 TIMEOUT_S = 10.0
@@ -23,8 +23,7 @@ LARGEST_BYTES = 1_000_000_000
 """The producer's limit, above any topic's max.message.bytes: the topic decides how large a dead letter may be."""
 
 _FIXED = {
-    "enable.idempotence": "true",
-    "acks": "all",
+    **LOSSLESS,
     "message.max.bytes": str(LARGEST_BYTES),
     "linger.ms": "5",
     "topic.metadata.propagation.max.ms": "3000",  # a missing topic is reported before the timeout

@@ -29,6 +29,16 @@ fenced after a pause, or taken out of the cluster), librdkafka drops the request
 LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
 """Errors of brokers that do not have a request: of other makers, or of a service that leaves it out."""
 
+LOSSLESS: Mapping[str, str] = MappingProxyType(
+    {
+        "enable.idempotence": "true",
+        "acks": "all",
+        "retries": str(2**31 - 1),
+        "max.in.flight.requests.per.connection": "5",
+    }
+)
+"""librdkafka's configuration of a producer that loses and doubles nothing, whatever the options of a query say of
+producers: it refuses any other value beside the first."""
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
     {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 )

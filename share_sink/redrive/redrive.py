@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from coordinator.client.options import by_lower_name
 from coordinator.config.kafka_options import check_kafka_config
 from coordinator.kafka.cluster_metadata import cluster_metadata
-from coordinator.kafka.librdkafka import new_client
+from coordinator.kafka.librdkafka import LOSSLESS, new_client
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
 from coordinator.protocol.topic_names import check_written, is_reserved
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
@@ -42,8 +42,7 @@ _CLOSE_S = 5.0
 """Closing the producer takes up to this many seconds."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
 _FIXED = {
-    "enable.idempotence": "true",
-    "acks": "all",
+    **LOSSLESS,
     "partitioner": "murmur2_random",  # Java's: the same key, the same partition
     "message.max.bytes": "1000000000",  # the topic decides how large a record may be
     "queue.buffering.max.messages": "10000",

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.dead_letters.producer import DeadLetterProducer
 from coordinator.service.hosts.topic_clients import Writer
 from coordinator.service.stores.kafka import group_writer
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -26,7 +27,7 @@ from coordinator.service.stores.store import StoreRefused
     ],
     ids=lambda given: "=".join(*given.items()),
 )
-def test_no_producers_setting_of_a_query_stops_its_coordinators_writers(given):
+def test_no_producers_setting_of_a_query_stops_its_coordinator(given):
     topic = StateTopic(
         cluster=None,
         bootstrap_servers="127.0.0.1:9",
@@ -36,8 +37,9 @@ def test_no_producers_setting_of_a_query_stops_its_coordinators_writers(given):
         broker_timeout_ms=15_000,
     )
     for writer in (group_writer.GroupWriter(topic, 0, "billing"), Writer(topic)):
-        with contextlib.closing(writer):
-            pass
+        writer.close()
+    with contextlib.closing(DeadLetterProducer(topic.bootstrap_servers, given)) as dead_letters:
+        dead_letters._producer(singly=False)
 
 
 def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkeypatch):

@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.kafka.librdkafka import LACKING, Complaints, new_client, produced
+from coordinator.kafka.librdkafka import LACKING, LOSSLESS, Complaints, new_client, produced
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
 from coordinator.service.brokers.cluster import BROKERS_TIME
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
@@ -29,13 +29,6 @@ from coordinator.state_log.transaction_size import header_of
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
 first."""
-_OF_TRANSACTIONS = {
-    "enable_idempotence": "true",
-    "acks": "all",
-    "retries": 2**31 - 1,
-    "max_in_flight_requests_per_connection": 5,
-}
-"""What a producer with transactions needs, whatever the options of a query say of producers: librdkafka's defaults."""
 CONNECT_S = 2.0
 """A connection to the brokers must be made within this many seconds, before the search for the transaction
 coordinator."""
@@ -82,7 +75,6 @@ class GroupWriter:
         transaction_ms = TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms
         request_ms = transaction_ms - 100  # librdkafka's default: a request fails before its transaction ends
         config = topic.client_config(
-            **_OF_TRANSACTIONS,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=transaction_ms,
             socket_timeout_ms=min(int(topic.kafka_config.get("socket.timeout.ms", request_ms)), request_ms),
@@ -92,7 +84,7 @@ class GroupWriter:
             allow_auto_create_topics="false",  # a question for the state topic must not create it
         )
         try:
-            self._producer = new_client(Producer, {**config, "error_cb": self._complaints})
+            self._producer = new_client(Producer, {**config, **LOSSLESS, "error_cb": self._complaints})
         except RuntimeError as error:  # each client takes one of the process's 1,024 keys of thread local storage
             reason = f"this process has as many Kafka clients as it can have, one for each group it serves ({error})"
             raise StoreRefused(f"{reason}: more coordinators serve more groups") from None
