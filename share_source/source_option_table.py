@@ -124,6 +124,7 @@ OWNED: dict[str, str] = {
     "allow.auto.create.topics": "A topic that does not exist is an error. Create it first.",
     "max.poll.records": "Use maxOffsetsPerTrigger for a batch, or maxRecordsPerPartition for a task.",
     "max.poll.interval.ms": "Use share.session.timeout.ms.",
+    "transactional.id": "The source only reads; the coordinator has a transactional id for each group. Remove it.",
     "group.id.prefix": "Use kafka.group.id: the members of a share group name the same group.",
 }
 """Properties of librdkafka that the source sets itself -> what to use instead."""

@@ -88,7 +88,8 @@ class DeadLetterProducer:
         three times that."""
         self._addresses = bootstrap_servers
         self._timeout_s = timeout_s
-        self._config: dict[str, Any] = {**_DEFAULTS, **kafka_config, **_FIXED, "bootstrap.servers": bootstrap_servers}
+        given = {key: value for key, value in kafka_config.items() if key != "transactional.id"}  # of no transaction
+        self._config: dict[str, Any] = {**_DEFAULTS, **given, **_FIXED, "bootstrap.servers": bootstrap_servers}
         self._config["message.timeout.ms"] = str(int(timeout_s * 1000))
         self._producers: dict[bool, Producer] = {}
 

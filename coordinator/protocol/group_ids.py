@@ -32,12 +32,12 @@ def check_group_id(group_id: str) -> None:
     reason = ""
     if unprintable := next((character for character in group_id if not character.isprintable()), ""):
         reason = f"it has the character {unprintable!a}, which can't be printed"
-    elif group_id != group_id.strip():
-        reason = "it begins or ends with a blank, which looks like the group without it"
     elif len(group_id) > MAX_CHARACTERS:
         reason = f"it has {len(group_id):,} characters"
     elif is_placeholder(group_id):
         reason = UNREPLACED
+    elif group_id != group_id.strip():
+        reason = "it begins or ends with a blank, which looks like the group without it"
     if reason:
         shown = ascii(group_id[:_SHOWN]) + ("..." if len(group_id) > _SHOWN else "")
         raise InvalidGroupId(group_id=shown, reason=reason)

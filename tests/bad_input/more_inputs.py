@@ -220,6 +220,7 @@ SINKS = [
     sink("topic=dlq", "errors.deadletterqueue.topic.name"),
     sink("path=output", "archive.path"),
     sink("kafka.acks=0", "Remove it"),
+    source("kafka.transactional.id=billing", "the coordinator has a transactional id for each group"),
     sink("kafka.transactional.id=billing", "Remove it"),
     sink("batchId=-1", "InvalidOption"),
     sink("deadLetterTopic=dlq", "UnknownOption"),

@@ -85,8 +85,9 @@ MADE_BESIDE = {
     "sharegroup/demo/dead_letters.py",
     "sharegroup/demo/embedded_broker.py",
     "sharegroup/demo/orders.py",
+    "sharegroup/testing/records.py",
 }
-"""Files with a client of their own: for a check, or of the demo's broker."""
+"""Files with a client of their own: for a check, or of a broker in memory."""
 
 
 def test_each_client_is_made_where_a_token_function_becomes_code():

@@ -24,6 +24,7 @@ from coordinator.service.stores.store import StoreRefused
         {"max.in.flight": "10"},
         {"retries": "0"},
         {"message.send.max.retries": "0"},
+        {"transactional.id": "billing"},
     ],
     ids=lambda given: "=".join(*given.items()),
 )
@@ -40,6 +41,19 @@ def test_no_producers_setting_of_a_query_stops_its_coordinator(given):
         writer.close()
     with contextlib.closing(DeadLetterProducer(topic.bootstrap_servers, given)) as dead_letters:
         dead_letters._producer(singly=False)
+
+
+@pytest.mark.parametrize("write_timeout_ms", [500, 3_600_000])
+def test_a_producer_takes_any_timeout_of_a_write(write_timeout_ms):
+    topic = StateTopic(
+        cluster=None,
+        bootstrap_servers="127.0.0.1:9",
+        kafka_config={},
+        partitions=1,
+        write_timeout_ms=write_timeout_ms,
+        broker_timeout_ms=15_000,
+    )
+    group_writer.GroupWriter(topic, 0, "billing").close()
 
 
 def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkeypatch):

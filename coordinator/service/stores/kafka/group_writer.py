@@ -29,6 +29,8 @@ from coordinator.state_log.transaction_size import header_of
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
 first."""
+LONGEST_REQUEST_MS = 300_000
+"""librdkafka's bound of socket.timeout.ms."""
 CONNECT_S = 2.0
 """A connection to the brokers must be made within this many seconds, before the search for the transaction
 coordinator."""
@@ -73,7 +75,7 @@ class GroupWriter:
         self._first_offset = NO_OFFSET
         self._complaints = Complaints()
         transaction_ms = TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms
-        request_ms = transaction_ms - 100  # librdkafka's default: a request fails before its transaction ends
+        request_ms = min(transaction_ms - 100, LONGEST_REQUEST_MS)  # it fails before its transaction ends
         config = topic.client_config(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=transaction_ms,

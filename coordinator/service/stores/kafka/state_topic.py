@@ -102,7 +102,8 @@ class StateTopic:
         """librdkafka's configuration for a client of the topic; ``config`` has underscores for dots."""
         named = {key.replace("_", "."): value for key, value in config.items()}
         # log_level: librdkafka would write to stderr; errors are raised.
-        common = {"log_level": "0", "client.id": "sharegroup", **self.kafka_config}
+        given = {key: value for key, value in self.kafka_config.items() if key != "transactional.id"}
+        common = {"log_level": "0", "client.id": "sharegroup", **given}
         return {**common, "bootstrap.servers": self.bootstrap_servers, **named}
 
     def denied(self, what: str) -> StateTopicNotAuthorized:
