@@ -197,14 +197,6 @@ def test_after_a_failure_only_a_few_dead_letters_are_tried(group, worker, queue,
     assert queue.asked == 4  # two of each partition of the queue
 
 
-def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, worker, queue):
-    reject(group)
-    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
-
-    assert worker.work() is PassResult.WAITING
-    assert waiting(group) == {0: 10, 1: 0}
-
-
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, monkeypatch, copy):
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)

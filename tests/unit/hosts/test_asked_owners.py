@@ -31,19 +31,6 @@ def kinds(replies):
 # --- the owner
 
 
-def test_an_owner_in_its_tenure_lives_and_carries_requests_out():
-    owner = AskedOwner()
-    assert kinds(owner.reads(probe())) == [Alive]
-    assert kinds(owner.reads(ask())) == [Answer]
-    assert len(owner.handled) == 1
-
-
-def test_a_request_for_an_earlier_tenure_is_not_carried_out():
-    owner = AskedOwner(tenure="t2")
-    assert kinds(owner.reads(probe())) == kinds(owner.reads(ask())) == [Moved]
-    assert not owner.handled
-
-
 def test_a_request_after_its_time_is_not_carried_out():
     owner = AskedOwner(now_ms=1_001)
     assert kinds(owner.reads(ask())) == [Late]
@@ -60,10 +47,6 @@ def test_an_owner_whose_event_loop_is_stuck_answers_nobody():
     owner.stuck = STUCK_S + 1
     assert not owner.reads(probe())
     assert not owner.reads(ask())
-
-
-def test_ticks_get_no_reply():
-    assert not AskedOwner().reads(Tick(process="p1"))
 
 
 def test_time_in_which_no_tick_is_read_counts_against_no_member():
@@ -125,6 +108,7 @@ def test_an_answer_without_the_key_of_the_question_counts_for_nothing():
 
 
 # --- records that somebody else wrote
+
 
 ANOTHER_BODY = b"another body"
 

@@ -232,13 +232,6 @@ def test_an_owner_says_nothing_about_the_owner_before_or_after_it() -> None:
     assert [type(reply) for reply in hosts.told(hosts.record(tenure="t0"))] == [Moved]
 
 
-def test_a_request_of_which_a_part_is_missing_is_unknown() -> None:
-    hosts = reading()
-    assert hosts.told(hosts.record(part=0, parts=2)) == []
-    (alive,) = hosts.told(hosts.probe(waiting=(SHOWN,)))
-    assert alive.unknown == (SHOWN,)
-
-
 def test_parts_are_dropped_in_time_whatever_their_request_says() -> None:
     """Their time is that of the first one: the next ones renew nothing."""
     hosts = reading()

@@ -157,36 +157,12 @@ def test_a_task_that_writes_after_its_batch_finished_is_never_seen(tmp_path):
     assert read(tmp_path) == [("a", 1)]
 
 
-def test_a_replayed_batch_replaces_its_rows(tmp_path):
-    batch(tmp_path, 4, rejected("a", 1, 2), rejected("b", 3))
-    batch(tmp_path, 4, rejected("a", 2, 5), attempt_number=1)
-    assert read(tmp_path) == [("a", 2), ("a", 5)]
-    batch(tmp_path, 4, attempt_number=2)
-    assert read(tmp_path) == []
-
-
-def test_a_replay_with_fewer_writes_leaves_no_row_of_the_earlier_attempt(tmp_path):
-    batch(tmp_path, 4, rejected("a"))
-    batch(tmp_path, 4, rejected("a", 7))
-    batch(tmp_path, 4, rejected("a"), attempt_number=1)
-    assert read(tmp_path) == []
-
-
 def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, monkeypatch):
     batch(tmp_path, 4, rejected("a", 1))
     monkeypatch.setattr(batches, "datetime", Tomorrow)
     (file,) = batch(tmp_path, 4, rejected("a", 1), attempt_number=1)
     assert file.startswith(f"date={Tomorrow.now(dt.timezone.utc).date()}/")
     assert read(tmp_path) == [("a", 1)]
-
-
-def test_all_writes_of_an_attempt_stay_and_a_replay_replaces_them(tmp_path):
-    for attempt_number in (0, 1):
-        for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
-            batch(tmp_path, 4, *tables, attempt_number=attempt_number)
-        assert read(tmp_path) == [("a", 1), ("a", 3), ("b", 2)]
-    batch(tmp_path, 4, rejected("b", 5), attempt_number=2)
-    assert read(tmp_path) == [("b", 5)]
 
 
 @pytest.mark.parametrize("step", range(STEPS))

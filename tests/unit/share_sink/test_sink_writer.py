@@ -267,12 +267,6 @@ def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -
     ]
 
 
-def test_tasks_that_disagree_about_a_record_release_it(coordinator: Coordinator) -> None:
-    of = opened()
-    commit_batch(of, [task(of, row(0), row(1)), task(of, row(1, "reject"))])
-    assert [(each["first"], each["outcome"]) for each in coordinator.staged[0][1]] == [(0, 1), (1, DIVIDED)]
-
-
 def test_rows_that_contradict_each_other_are_told_once_a_batch(
     coordinator: Coordinator, dead_letters: DeadLetters, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -368,27 +362,23 @@ def test_notes_that_cannot_be_read_name_no_plan(
     assert coordinator.staged[0][0].plans == {}
 
 
-def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> None:
-    options = SinkOptions.parse(
-        {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "onStaleReceipt": "fail"}
-    )
-    commit_batch(opened(options=options), [])
-    assert coordinator.staged[0][0].fail_on_stale
-
-
-@pytest.mark.parametrize("mode", ["", "explicit"])
-def test_the_commit_sends_the_acknowledgement_mode_of_the_sinks_options(coordinator: Coordinator, mode: str) -> None:
-    of = opened(options=replace(OPTIONS, acknowledgement_mode=mode))
-    commit_batch(of, [task(of, row(0))])
-    assert coordinator.staged[0][0].acknowledgement_mode == mode
-
-
-@pytest.mark.parametrize("replaces", [False, True])
-def test_the_commit_sends_whether_the_target_replaces_a_replay(coordinator: Coordinator, replaces: bool) -> None:
-    of = opened(options=replace(OPTIONS, replaces=replaces))
+@pytest.mark.parametrize(
+    ("options", "field", "sent"),
+    [
+        ({"fail_on_stale": True}, "fail_on_stale", True),
+        ({}, "acknowledgement_mode", ""),
+        ({"acknowledgement_mode": "explicit"}, "acknowledgement_mode", "explicit"),
+        ({"replaces": False}, "replaces", False),
+        ({"replaces": True}, "replaces", True),
+    ],
+)
+def test_each_commit_sends_what_the_sinks_options_say(
+    coordinator: Coordinator, options: dict[str, Any], field: str, sent: Any
+) -> None:
+    of = opened(options=replace(OPTIONS, **options))
     commit_batch(of, [task(of, row(0))])
     commit_batch(of, [task(of)])
-    assert [request.replaces for request, _ in coordinator.staged] == [replaces, replaces]
+    assert [getattr(request, field) for request, _ in coordinator.staged] == [sent, sent]
 
 
 def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:

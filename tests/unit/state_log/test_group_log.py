@@ -174,6 +174,7 @@ def test_the_group_begins_at_its_first_record_or_its_newest_snapshot() -> None:
 
 # --- who owns it
 
+
 ME = Owner(installation_id="here", process="p", host="host", pid=1, endpoint="c1:9394")
 OWNER = encode_owner(ME)
 
@@ -209,6 +210,7 @@ def test_an_owner_that_is_torn_is_unreadable(value: bytes | None, reason: str) -
 
 
 # --- format versions
+
 
 OF_EACH_TYPE = [
     (encode_key(GroupOwnerKey(GROUP)), encode_owner(ME)),
@@ -351,12 +353,6 @@ def test_an_acquisition_writes_no_record_of_kafkas_types() -> None:
     assert set(kinds(group)[before:]) == {"GroupRecordKey"}
 
 
-def test_a_moved_log_start_is_in_kafkas_records() -> None:
-    group = mixed()
-    group.move_log_start(7)
-    assert group.kafkas[SharePartitionKey(TOPIC_ID, 0)].start_offset == 7
-
-
 def test_a_forgotten_topic_ends_in_kafkas_records() -> None:
     """Else Kafka's tools show it for ever, and its records are read at each load."""
     group = Kept(end=20)
@@ -371,16 +367,6 @@ def test_a_forgotten_topic_ends_in_kafkas_records() -> None:
     assert SharePartitionKey(TOPIC_ID, 0) not in group.live.partitions
     loaded = group.load()[0]
     assert loaded.totals() == group.group.totals()
-
-
-def test_a_partition_s_snapshots_come_after_as_many_updates_as_are_configured() -> None:
-    group = Kept(end=100, members=1, updates_per_snapshot=3)
-    group.fetch("c1", 20)
-    for at in range(1, 20, 2):
-        group.acknowledge(ACCEPT, at)
-    shown = [name for name in kinds(group) if name.startswith("Share")]
-    update, snapshot = "ShareUpdateKey", "ShareSnapshotKey"
-    assert shown == [snapshot, *([update] * 3), snapshot, *([update] * 3), snapshot, *([update] * 2)]
 
 
 def many_runs(count: int) -> tuple[tuple[int, int, Run], ...]:

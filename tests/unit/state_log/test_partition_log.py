@@ -14,7 +14,7 @@ from coordinator.core.log_records import PartitionInitialized, RunsChanged
 from coordinator.core.record_codec import UnreadableRecord, decode_record
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, Whole
@@ -99,6 +99,7 @@ def remembered(log: KafkaPartitionLog) -> dict[str, Any]:
 
 
 # --- any changes
+
 
 steps_of_a_log = st.one_of(
     st.tuples(st.just("write"), small_lists, st.integers(0, 6)),
@@ -212,30 +213,6 @@ def test_the_records_of_any_engine_steps_rebuild_the_projection(
             continue
     group.trail.check()
     assume(group.partition().end_offset)
-
-
-def test_the_projection_has_records_of_every_state() -> None:
-    group = Told(500, end=20, members=2)
-    group.fetch("c1", 10)
-    assert group.projection == Projection(0, ()), "what was never delivered before is not told while it is held"
-    group.acknowledge(AcknowledgeType.RELEASE, 0, 1)
-    group.acknowledge(AcknowledgeType.REJECT, 3, 4)
-    group.acknowledge(AcknowledgeType.ACCEPT, 5, 9)
-    expected = Projection(
-        0,
-        (
-            StateBatch(0, 1, RecordState.AVAILABLE, 1),
-            StateBatch(3, 4, RecordState.ARCHIVED, 1),
-            StateBatch(5, 9, RecordState.ACKNOWLEDGED, 1),
-        ),
-    )
-    assert group.projection == expected
-    assert group.fetch("c2", 2) == [(0, 1, 2)]
-    assert group.projection == expected, "an acquisition is not told"
-    group.acknowledge(AcknowledgeType.ACCEPT, 0, 1, count=2, member="c2")
-    group.acknowledge(AcknowledgeType.ACCEPT, 2)
-    assert group.projection == Projection(10, ())
-    assert [type(decode_key(key)) for key, _ in group.trail.appended].count(ShareSnapshotKey) == 1
 
 
 # --- one by one

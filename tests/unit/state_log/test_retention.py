@@ -51,10 +51,6 @@ def test_a_group_is_needed_from_its_first_record_of_any_type():
         assert needed((3, key), (4, record())).lowest() == 3
 
 
-def test_a_group_is_needed_from_its_newest_snapshot_on():
-    assert needed((0, record()), (5, snapshot()), (6, record()), (9, snapshot()), (10, record())).lowest() == 9
-
-
 def owned(group_id="billing"):
     return encode_key(GroupOwnerKey(group_id))
 

@@ -15,13 +15,11 @@ from coordinator.state_log.combiner import combine
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_values import (
     MAX_DELIVERY_COUNT,
-    ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
     encode_update,
 )
 from tests.kip932.worked_example import GOLDEN, Example, Written
-from tests.support.kafka_partition_log import apply_update
 from tests.support.kafka_values import decode_update
 from tests.support.state_records import (
     INT32_MAX,
@@ -55,21 +53,8 @@ def test_neither_order_nor_repetition_of_batches_makes_a_difference(batches: lis
     )
 
 
-def test_an_older_delivery_that_went_further_is_not_taken_back() -> None:
-    three, one = StateBatch(0, 9, RecordState.AVAILABLE, 3), StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1)
-    assert combine([three], [one], None) == (three,)
-
-
-def test_an_update_without_a_start_offset_keeps_offset_and_complete_count() -> None:
-    acknowledged = StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1)
-    before = ShareSnapshotValue(4, 2, 1, 5, 100, 200, (StateBatch(5, 9, RecordState.AVAILABLE, 1),), 0)
-    after = apply_update(before, ShareUpdateValue(4, None, None, (acknowledged,), 2))
-    assert after == before._replace(state_batches=(StateBatch(5, 7, RecordState.AVAILABLE, 1), acknowledged))
-    after = apply_update(before, ShareUpdateValue(4, 3, 8, (acknowledged,), 2))
-    assert after == ShareSnapshotValue(4, 2, 3, 8, 100, 200, (acknowledged,), 2)
-
-
 # --- the projection
+
 
 small_runs = st.builds(
     Run,
@@ -103,21 +88,6 @@ def test_a_projection_is_the_partition_without_its_locks(changes: Any, start_off
     assert projection.delivery_complete_count == sum(b.last_offset - b.first_offset + 1 for b in terminal)
 
 
-@given(pieces, small)
-def test_the_projection_has_the_partitions_delivery_complete_count(changes: Any, start_offset: int) -> None:
-    partition = partition_of(changes, start_offset)
-    assert project(partition).delivery_complete_count == partition.delivery_complete_count
-
-
-def test_runs_that_differ_only_in_our_fields_are_one_batch() -> None:
-    held = Run(RecordState.ACQUIRED, 3, plan_id=7)
-    came_back = Run(RecordState.AVAILABLE, 2, failures=1)
-    assert project_runs([(0, 4, held), (5, 9, came_back), (11, 12, held)], 2) == (
-        StateBatch(2, 9, RecordState.AVAILABLE, 2),
-        StateBatch(11, 12, RecordState.AVAILABLE, 2),
-    )
-
-
 def test_a_change_has_the_states_of_records_below_the_new_start() -> None:
     """The reader drops them by the start offset; who reads the trail sees how each of them ended."""
     partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
@@ -127,10 +97,6 @@ def test_a_change_has_the_states_of_records_below_the_new_start() -> None:
     assert changed(partition, runs) == Change(
         5, (StateBatch(0, 4, RecordState.ACKNOWLEDGED, 2), StateBatch(6, 9, RecordState.ARCHIVED, 1)), 4
     )
-
-
-def test_records_that_were_never_delivered_before_are_in_no_batch() -> None:
-    assert project_runs([(0, 4, Run(RecordState.ACQUIRED, 1, plan_id=1)), (5, 9, FRESH)]) == ()
 
 
 def test_archived_offsets_that_were_never_delivered_are_in_a_batch() -> None:
