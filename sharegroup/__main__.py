@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import select
+import signal
 import sys
 
 import click
@@ -39,8 +40,8 @@ from sharegroup.quickstart import quickstart
 from sharegroup.top import top
 from sharegroup.web.command import web
 
-ERROR, USAGE = 1, 2
-"""Exit statuses: something went wrong; the command line is wrong."""
+ERROR, USAGE, UNREAD = 1, 2, 128 + signal.SIGPIPE
+"""Exit statuses: something went wrong; the command line is wrong; nobody reads the output, as of any Unix command."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -92,16 +93,16 @@ def run(arguments: list[str]) -> int:
         return _fail("interrupted")
     except BrokenPipeError:  # as in `| head`: nobody reads the rest
         _drop_output()
-        return 0
+        return UNREAD
     except SystemExit:  # click ends with 1 for the same
         if not _is_unread():
             raise
-        return 0
+        return UNREAD
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         _drop_output()
-        return _fail(f"the output can't be written: {error.strerror}")
+        return _fail(f"the output, or a file, can't be written: {error.strerror}")
     except ShareGroupError as error:
         return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments))
     return status if isinstance(status, int) else 0

@@ -18,6 +18,10 @@ class Cluster(NamedTuple):
     config_path: str | None
     properties: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        """The properties may hold passwords."""
+        return f"<Cluster {self.bootstrap_server}>"
+
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --bootstrap-server, --command-config and --command-property. The command gets them as ``cluster``."""

@@ -2,7 +2,7 @@
 
 Rule: gRPC has threads and locks of the process as a whole. A fork copies the locks and not the threads, so that any
 call in the forked process can crash or hang it, also on a connection that is made there. With its last connection gRPC
-ends its threads, a moment later: a fork waits for that.
+ends its threads, a moment later: a fork waits for that, once for the connections that were closed before it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ ENDS_S = 5.0
 
 class UsedAfterFork(ShareGroupError, IllegalStateException):
     """Process {pid} was forked from process {made_by}, which had a ShareConsumer, an Admin or another connection to a
-    coordinator open: neither that nor a new one works in the forked process. Close all of them before the fork, and
-    make new ones after it, or start the process with multiprocessing.get_context("spawn")."""
+    coordinator open, or used gRPC otherwise: neither an open connection nor a new one works in the forked process.
+    Close all of them before the fork, and make new ones after it, or start the process with
+    multiprocessing.get_context("spawn")."""
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_parent: list[Any] = []
 """In a forked process: the other process's connections, so that none is destroyed here."""
-_is_used = _is_unfit = False
+_is_used = _is_unfit = _has_waited = False
 _forked_from: int | None = None
 
 
@@ -45,9 +46,9 @@ def opened(connection: object) -> None:
     Raises:
         UsedAfterFork: no connection works in this process.
     """
-    global _is_used
+    global _is_used, _has_waited
     check_process()
-    _is_used = True
+    _is_used, _has_waited = True, False
     _open.add(connection)
 
 
@@ -77,17 +78,18 @@ def _runs() -> bool:
 
 
 def _before_fork() -> None:
-    global _is_unfit
+    global _is_unfit, _has_waited
     until_s, pause = time.monotonic() + ENDS_S, threading.Event()
-    while (is_unfit := _is_used and _runs()) and not _open and time.monotonic() < until_s:
+    while (is_unfit := _is_used and _runs()) and not (_open or _has_waited):
         pause.wait(0.005)
+        _has_waited = time.monotonic() > until_s  # the threads are of another user of gRPC
     _is_unfit = is_unfit
 
 
 def _in_forked_child() -> None:
     global _forked_from
     _of_parent.extend(_open)
-    if _forked_from is None and _is_unfit:
+    if _forked_from is None and (_is_unfit or _of_parent):
         _forked_from = os.getppid()
 
 

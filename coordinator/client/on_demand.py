@@ -332,9 +332,12 @@ class OnDemand:
             asked.check_health(HEALTH_TRY_S)
             return asked
 
-        with contextlib.suppress(Unreachable):
+        try:
             return retry_until(HEALTH_TIMEOUT_S, wait_none(), retry_if_exception_type(NoAnswer))(ask)
-        return None
+        except Unreachable:
+            if asked is not None:
+                asked.close()
+            return None
 
     def _named(self) -> Endpoint | None:
         try:
@@ -441,7 +444,7 @@ def _reap() -> None:
 
 
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
-    if not _once.changes(f"{pid} {key}={mine}", str(theirs)):
+    if not _once.changes(f"{pid} {key}={mine}", repr(theirs)):
         return
     _log.warning(
         "%s=%s has no effect: the coordinator (process %d) was started by another query, with %s, and keeps that until "

@@ -120,7 +120,7 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
     Raises:
         MissingOption: it is not set.
-        InvalidGroupId: it is too long, or can't be printed.
+        InvalidGroupId: it is too long, can't be printed, or has blanks around it.
     """
     found = required(given, _GROUP_ID, why)
     check_group_id(found)

@@ -35,6 +35,7 @@ LOSSLESS: Mapping[str, str] = MappingProxyType(
         "acks": "all",
         "retries": str(2**31 - 1),
         "max.in.flight.requests.per.connection": "5",
+        "queuing.strategy": "fifo",
     }
 )
 """librdkafka's configuration of a producer that loses and doubles nothing, whatever the options of a query say of

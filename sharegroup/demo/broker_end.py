@@ -34,7 +34,8 @@ def main(folder: str, runtime: str, key: str, cluster_id: str, logs: str) -> Non
             kill_coordinators(files, key)
     if logs:
         for log in files.glob(f"coordinator-{key}.log*"):
-            shutil.move(log, logs)
+            with contextlib.suppress(OSError):
+                shutil.move(log, logs)
     for path in (*files.glob(f"*-{key}.*"), *files.glob(f"tasks/start-{key}"), *_notes(files / "tasks", cluster_id)):
         path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import struct
 import threading
@@ -51,10 +52,16 @@ def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[i
     Raises:
         PortNotFree: the port can't be had, with errno.EADDRINUSE if another program has it.
     """
+    owner = os.getpid()
     with contextlib.ExitStack() as cleanup:
         found = 0
         while not found or (found in _had and not port):
-            listeners = _listen(port)
+            try:
+                listeners = _listen(port)
+            except PortNotFree as error:
+                if port or error.errno != errno.EADDRINUSE:
+                    raise
+                continue
             for listener in listeners:
                 cleanup.callback(listener.close)
             found = int(listeners[0].getsockname()[1])
@@ -68,7 +75,11 @@ def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[i
         serving = asyncio.run_coroutine_threadsafe(_serve(_Front(broker, found, cluster_id), listeners), loop)
         servers = serving.result()
         cleanup.callback(lambda: asyncio.run_coroutine_threadsafe(_end(servers), loop).result())
-        yield found
+        try:
+            yield found
+        finally:
+            if os.getpid() != owner:  # a forked process leaves the block: the server is not there
+                cleanup.pop_all()
 
 
 class _Front:

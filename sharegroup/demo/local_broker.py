@@ -77,6 +77,8 @@ def _begin_end(folder: str, coordinator: OnDemand, logs: Path | None) -> subproc
     return subprocess.Popen(
         [sys.executable, "-m", "sharegroup.demo.broker_end", *what],
         stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,  # whoever reads this process's output does not wait for the clean-up
+        stderr=subprocess.DEVNULL,
         cwd=runtime_dir(),
         env={**os.environ, "PYTHONPATH": python_path()},
         start_new_session=True,  # it gets no terminal's Ctrl-C

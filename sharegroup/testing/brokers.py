@@ -7,6 +7,7 @@ would start another coordinator.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -59,10 +60,10 @@ def broker(topics: Topics = MappingProxyType({})) -> Iterator[str]:
         UnusableTopicName, UnusableRecord, RecordsNotKept: as of ``produce``.
         ShareGroupError: the coordinator can't be started.
     """
-    wanted = checked(topics)
+    wanted, owner = checked(topics), os.getpid()
     before = _queries().keys()
     with local_broker(configs=CONFIGS) as local, contextlib.ExitStack() as cleanup:
-        cleanup.callback(_stop_queries, before)
+        cleanup.callback(lambda: _stop_queries(before) if os.getpid() == owner else None)
         put(local.embedded, wanted)
         local.coordinator.connect().close()
         _running[local.address] = RunningBroker(local.embedded, local.address)

@@ -307,7 +307,7 @@ class BrokerWatch:
                 self._ask(keys)
             except ShareGroupError as error:  # the next member that asks gets the error by name
                 if not isinstance(error, BrokerNotReachable):  # the cluster has logged that itself
-                    self._once.warn("ends", f"could not fetch end offsets: {error}")
+                    self._once.warn(f"ends: {type(error).__name__}", f"could not fetch end offsets: {error}")
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             now_s = time.monotonic()

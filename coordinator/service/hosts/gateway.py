@@ -190,8 +190,8 @@ class Gateway:
         topic = ADMIN_REQUESTS if is_action else REQUESTS
         asked = {**self._to(owner, waiting), "protocol": protocol, "name": name, "host": self._me.host, "by": by}
         asked["not_after_ms"] = int(until_s * 1000) + route.ahead_ms
-        asks = [(Ask(**asked, part=part, parts=parts), data) for part, parts, data in parts_of(body)]
         try:
+            asks = [(Ask(**asked, part=part, parts=parts), data) for part, parts, data in parts_of(body)]
             self._send(writer, topic, asks, waiting)
             while not self._is_done(waiting, self._quiet_s(owner)):
                 if self._transport.now_s() > until_s:

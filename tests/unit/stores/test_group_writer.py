@@ -25,6 +25,7 @@ from coordinator.service.stores.store import StoreRefused
         {"retries": "0"},
         {"message.send.max.retries": "0"},
         {"transactional.id": "billing"},
+        {"queuing.strategy": "lifo"},
     ],
     ids=lambda given: "=".join(*given.items()),
 )
