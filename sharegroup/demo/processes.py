@@ -42,9 +42,8 @@ def kill_coordinators(runtime: Path, key: str = "*") -> None:
     for endpoint in runtime.rglob(f"endpoint-{key}.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             pid = int(json.loads(endpoint.read_text())["pid"])
-            if pid != os.getpid() and "coordinator.service" in _command(
-                pid
-            ):  # the pid may belong to another program by now
+            is_coordinator = "coordinator.service" in _command(pid)  # else another program has the pid by now
+            if is_coordinator and pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
                 _wait_for_end(pid)
 
