@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 AHEAD_S, MOST_AHEAD_S = 0.25, 2.0
 """A request asks for as many records as the program processes in AHEAD_S seconds, about ten times the length of an
-acquisition: a late reply does not stop the program. Where replies are slow, the time grows to ANSWERS times the last
-reply's, up to MOST_AHEAD_S."""
+acquisition: a late reply does not stop the program. Where replies are slow, the time is ANSWERS times that of
+the last reply, up to MOST_AHEAD_S."""
 MOST_READ_S = 2.0
 """A request asks for no more records than can be read in this many seconds, at the speed of the last reply: if each
 record is a batch of its own, reading takes about ten times as long."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 INVALID_HEADERS = KafkaError.INVALID_RECORD
-"""The compiled reader's code for a record whose headers librdkafka does not read. Other records are readable."""
+"""The compiled reader's code for a record whose headers librdkafka does not read. The other records of its
+batch can be read."""
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, INVALID_HEADERS})
 """librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is not among them: another build of librdkafka
 may have the codec, or the record format, of a healthy batch."""

@@ -25,8 +25,8 @@ version, an asker gets GroupOfAnotherVersion; readers skip records of another ve
 version 1, so that hosts of any two versions can find out whether the other one lives."""
 HEADER, PROOF = "sharegroup", "proof"
 REQUESTS, ADMIN_REQUESTS, REPLIES = "share-group-requests", "share-group-admin-requests", "share-group-replies"
-"""A principal that may write to REQUESTS is a member, and one that may write to ADMIN_REQUESTS administers groups.
-Coordinators read both, and write REPLIES."""
+"""The right to write to REQUESTS lets a principal act as a member; the right to write to ADMIN_REQUESTS, administer
+groups. Coordinators read both topics, and write REPLIES."""
 PARTITIONS = 10
 """Each of the three topics has this many partitions. If a topic has more, only the first ones are used."""
 PART_BYTES = 512 * 1024

@@ -249,7 +249,7 @@ def _say_open(
 
 
 class _Damage:
-    """The unreadable batches that one reading came to."""
+    """The unreadable batches found while the topic is read once."""
 
     def __init__(
         self, consumer: Any, topic: str, ends: dict[int, tuple[int, int]], make: Callable[[], Consumer]

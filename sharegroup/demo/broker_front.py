@@ -83,7 +83,8 @@ def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[i
 
 
 class _Front:
-    """Handles a connection: passes its requests on to the broker, and changes the answers that are to be changed."""
+    """Handles a connection: passes its requests on to the broker, and rewrites the answers in which that broker is
+    wrong: addresses, offsets by timestamp, transactions, and topics that it creates."""
 
     def __init__(self, broker: EmbeddedBroker, port: int, cluster_id: str) -> None:
         self._broker = broker

@@ -37,9 +37,13 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """An action. ``read``: reads the form; ``call``: does it. ``is_steady``: the numbers do not change by themselves
-    while the group works, so a change is shown before anything is done. ``fixed``: returns the values to carry out,
-    from the form's values and the answer that was shown."""
+    """An action on a group.
+
+    read: reads the form. call: carries the action out, or dry-runs it.
+    is_steady: the dry run says the same again, unless somebody has changed the group. If it says something else when
+        the person confirms, the page shows that, and does nothing. False where a working group changes the numbers.
+    fixed: returns the arguments of the real call, from the form's values and the dry run that was shown.
+    """
 
     read: Callable[[Visit], Values]
     call: Callable[..., Answer]

@@ -33,7 +33,7 @@ ORDERS: Mapping[str, tuple[str, Callable[[WatchedGroup], Any]]] = {
     "given-up": ("given up", lambda each: -each.given_up),
     "name": ("name", lambda each: each.line.group_id.casefold()),
 }
-"""The orders by their names in the address, with their texts. Ties are broken by need, lag and name."""
+"""Sort orders: the name in the address, the label on the page, the sort key. Ties are broken by need, lag and name."""
 
 
 @dataclass(frozen=True, kw_only=True)

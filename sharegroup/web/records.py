@@ -19,7 +19,8 @@ from sharegroup.web.errors import BadRequest
 from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
-"""Up to this many bytes of a value are shown; as hexadecimal digits a quarter, since a byte takes four characters."""
+"""Up to this many bytes of a value are shown. A hexadecimal dump shows a quarter of them, since it prints four
+characters for each byte: two digits, a blank, and the byte as text."""
 MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
 PREVIEW_BYTES = 60

@@ -70,7 +70,7 @@ HELD_RECORDS_ARE_THEIR_HOLDERS = "6 a record that a member holds is not given up
 WAITING_DEAD_LETTERS_ARE_BOUNDED = "5 a member acquires nothing while too many records wait for their dead letters"
 DEAD_LETTER_FIRST = "5 lossless: nothing is archived before its dead letter is written"
 RESERVED_TOPICS = "5 no dead letter and no redriven record is written to a topic of Kafka's or of ours"
-ALLOWED_TOPICS = "5 the coordinator reads and writes for nobody what an administrator did not allow"
+ALLOWED_TOPICS = "5 the coordinator reads and writes only what an administrator has allowed"
 DEAD_LETTERS_ARE_WAITED_FOR = "5 a dead letter topic for which records wait is unset by force alone"
 
 WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if name.isupper())

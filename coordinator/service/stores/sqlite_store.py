@@ -144,7 +144,8 @@ class SqliteStore(SoleOwner):
         return None in self._inodes or self._found() != self._inodes
 
     def _found(self) -> list[tuple[int, int] | None]:
-        """Device and inode of the file and of its write-ahead log, by their names; None: there is none."""
+        """Device and inode of the file and of its write-ahead log, as their paths lead to them; None for a missing
+        file."""
         return [_inode(path) for path in (self.path, Path(f"{self.path}-wal"))]
 
     def _check_found(self) -> None:
