@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from sharegroup.demo.processes import kill_coordinators
+
 pytestmark = pytest.mark.broker
 
 READS = """
@@ -116,6 +118,7 @@ class Folder:
 def folder(tmp_path: Path, kafka: Any, orders: str, unique: Any) -> Any:
     made = Folder(tmp_path, kafka, orders, unique("group"))
     yield made
+    kill_coordinators(made.runtime)
     for log in made.runtime.glob("coordinator-*.log"):
         assert "Traceback" not in log.read_text()
 
@@ -148,7 +151,8 @@ def test_a_user_without_a_home_on_a_read_only_disk_reads(folder: Folder) -> None
     """As a container has it: any number as its user, and one directory that can be written to, of TMPDIR."""
     prepare = f"mount -o remount,bind,ro / && mount -t tmpfs tmpfs {folder.runtime}"
     user = "unshare --user --map-user=54321 --map-group=54321"
-    before = ("unshare", "--mount", "sh", "-c", f'{prepare} && exec {user} "$@"', "sh")
+    own = "unshare --mount --pid --fork --kill-child sh -c".split()
+    before = (*own, f'{prepare} && exec {user} "$@"', "sh")
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a mount namespace needs root")
     unset = dict.fromkeys(("SHAREGROUP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"), "")
