@@ -151,7 +151,7 @@ def test_a_user_without_a_home_on_a_read_only_disk_reads(folder: Folder) -> None
     """As a container has it: any number as its user, and one directory that can be written to, of TMPDIR."""
     prepare = f"mount -o remount,bind,ro / && mount -t tmpfs tmpfs {folder.runtime}"
     user = "unshare --user --map-user=54321 --map-group=54321"
-    own = "unshare --mount --pid --fork --kill-child sh -c".split()
+    own = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c")
     before = (*own, f'{prepare} && exec {user} "$@"', "sh")
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a mount namespace needs root")
