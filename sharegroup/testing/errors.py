@@ -25,7 +25,7 @@ class RecordsNotKept(ShareGroupError):
 
 
 class NotDone(ShareGroupError):
-    """Share group {group_id} is not done after {timeout_s:g} s: {left}. {records}"""
+    """Share group {group_id} is not done after {timeout_s} s: {left}. {records}"""
 
 
 class OutcomesNotKnown(ShareGroupError):

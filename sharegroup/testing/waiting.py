@@ -48,7 +48,7 @@ def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None
         while left := _left(broker, description := admin.describe_groups([group])[group]):
             if time.monotonic() > until_s:
                 records = "; ".join(_named(broker, admin, description)) if description.partitions else ""
-                raise NotDone(group_id=group, timeout_s=timeout_s, left=left, records=records)
+                raise NotDone(group_id=group, timeout_s=f"{timeout_s:g}", left=left, records=records)
             pause.wait(_LOOK_EVERY_S)
 
 
