@@ -175,14 +175,8 @@ class SinksModel(BreakerModel):
         held = list(self.held(plan))
         member.completed = number
         if plan.explicit and not member.decides and processed and held:
-            for key in plan.unreported_losses:
-                self.log_lost(key, None)
             self.give_back(held)
             return True
-        for key in plan.unreported_losses:
-            if not self.is_in_the_output(plan, key):
-                self.log_lost(key, None)
-                self.met["lost without a session"] += 1
         missing = set(gaps)
         self.judge_rejects(plan, held, missing)
         keeps_tries = self.keeps_tries(member)
@@ -194,18 +188,6 @@ class SinksModel(BreakerModel):
         member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
         self.settle()
         return False
-
-    def is_in_the_output(self, plan: Plan, key: Key) -> bool:
-        """Whether the batch accepted what the log had lost, or wrote its dead letter."""
-        said = plan.said.get(key, [])
-        if not said:
-            return not (plan.explicit or plan.heard)
-        replaced = plan.targets == {True}
-        outcomes = {said[-1].outcome} if replaced else {s.outcome for s in said}
-        if not replaced and any(s.passed_over for s in said):
-            outcomes.add(RELEASE)
-        letter = any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
-        return outcomes == {ACCEPT} or letter
 
     def judge_rejects(self, plan: Plan, held: list[tuple[Key, Record]], missing: set[Key]) -> None:
         """Counts the batch in the window of rejects; gives the rejected records back if they are too many."""

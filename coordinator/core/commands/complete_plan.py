@@ -21,12 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import msgspec
-
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
 from coordinator.core.failed_deliveries import data_lost, given_up, query_released, removed_records
-from coordinator.core.left_out import LeftOutRange
 from coordinator.core.log_records import PlanCompleted, Record
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
@@ -105,8 +102,7 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
     done = PlanCompleted(
         plan_id=plan.plan_id, member_id=plan.member_id, records=0, evidence=member.evidence, breaker=member.breaker
     )
-    told = data_lost(group, lost, plan.unreported_losses)
-    return Decision((*changes.records(), *told, done), PlanDone(undecided=True))
+    return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
 
 
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
@@ -169,27 +165,7 @@ class _Completion:
             self._judge()
         for key, first, last, after in decided:
             changes.put(key, first, last, after(first))
-        lost = data_lost(self._group, self._lost, self._lost_without_session())
-        return [*removed_records(self._group, self._lost), *changes.records(), *lost]
-
-    def _lost_without_session(self) -> Iterator[LeftOutRange]:
-        """What the logs lost of the plan while the member had no session, unless the last attempt accepted it, or has
-        written its dead letter. The plan does not start again, so the group reports these losses."""
-        silence = self._plan.explicit or self._plan.explicit_attempts
-        for entry in self._plan.unreported_losses:
-            if entry.count != entry.last - entry.first + 1:  # a sum of ranges
-                if silence:
-                    yield entry
-                continue
-            staged = self._plan.staged.get(SharePartitionKey(entry.topic_id, entry.partition), [])
-            for first, last, _, verdict in pieces([(entry.first, entry.last, None)], staged):
-                if verdict is None:
-                    is_lost = bool(silence)
-                else:
-                    is_accepted = verdict.settled(replaces=self._replaces) == AcknowledgeType.ACCEPT
-                    is_lost = not (is_accepted or verdict.dead_letter)
-                if is_lost:
-                    yield msgspec.structs.replace(entry, first=first, last=last, count=last - first + 1)
+        return [*removed_records(self._group, self._lost), *changes.records(), *data_lost(self._group, self._lost)]
 
     def _judge_rejects(self) -> None:
         """Find out whether the sinks rejected too many records, and add the batch to the group's window."""
@@ -252,8 +228,8 @@ class _Completion:
             yield partition.key, first, last, after
 
     def _is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
-        """Whether the record would be accepted although perhaps no task read it. No row of the last attempt names it,
-        and with failOnDataLoss=false tasks skip records that are gone."""
+        """Whether the record would be accepted although no task may have read it: tasks go on without records that are
+        gone, and no row of the last attempt names the record."""
         named = verdict is not None and verdict.delivery_count == run.delivery_count
         return outcome == AcknowledgeType.ACCEPT and not (named or self._plan.fail_on_data_loss)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
@@ -16,7 +14,7 @@ from coordinator.core.log_records import DataLost
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
-from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun, SharePartitionKey
+from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from tests.support.group_driver import (
     TOPIC_ID,
     GroupDriver,
@@ -188,47 +186,3 @@ def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> No
     assert group.group.unreported_losses == (), "no other query is told again"
     after = group.restart(following, fail_on_data_loss=True)
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
-
-
-LATE = [("orders", 0, 0, 4)]
-
-
-@pytest.mark.parametrize("is_held", [True, False], ids=["with its session", "after its session ended"])
-@pytest.mark.parametrize(
-    ("mode", "runs", "reported"),
-    [
-        ("implicit", (), []),
-        ("implicit", (OutcomeRun(0, 19, 1, AcknowledgeType.ACCEPT),), []),
-        ("implicit", (OutcomeRun(0, 19, 1, AcknowledgeType.RELEASE),), LATE),
-        ("explicit", (OutcomeRun(2, 19, 1, AcknowledgeType.ACCEPT),), [("orders", 0, 0, 1)]),
-        ("explicit", (), LATE),
-    ],
-    ids=["nothing said", "accepted", "released", "some accepted", "explicit silence"],
-)
-def test_what_a_batch_did_not_accept_and_kafka_removed_is_reported(mode, runs, reported, is_held) -> None:
-    group = GroupDriver(records=100, **{"share.acknowledgement.mode": mode})
-    group.join()
-    plan_id = group.next(limit=20).plan.plan_id
-    group.start(plan_id)
-    if runs:
-        group.stage(*runs)
-    elif mode == "explicit":
-        group.silent()
-    if not is_held:
-        group.pass_time(60_000)
-        group.join()
-    group.move_log_start(5)
-    assert next_told(group, plan_id) == reported
-
-
-def test_an_unwritten_dead_letter_of_a_removed_record_is_reported() -> None:
-    group = GroupDriver(records=100, **{"errors.deadletterqueue.topic.name": "dlq"})
-    group.join()
-    plan_id = group.next(limit=20).plan.plan_id
-    group.start(plan_id)
-    written = OutcomeRun(0, 2, 1, AcknowledgeType.REJECT, dead_letter=True)
-    group.stage(written, OutcomeRun(3, 19, 1, AcknowledgeType.REJECT))
-    group.pass_time(60_000)
-    group.join()
-    group.move_log_start(5)
-    assert next_told(group, plan_id) == [("orders", 0, 3, 4)]
