@@ -23,7 +23,7 @@ from sharegroup.testing import SOON, Record, broker, dead_letters, outcomes, pro
 from sharegroup.testing.errors import NotDone, NoTestBroker, RecordsNotKept
 from tests.support.imports import ROOT, python_path
 from tests.support.leftovers import OwnFolders
-from tests.support.readme import printed
+from tests.support.readme import run_test_files
 from tests.support.signals import hearing
 from tests.support.waiting import wait_until
 
@@ -212,7 +212,8 @@ def test_nothing_is_left_after_a_failure(folders):
         with pytest.raises(ZeroDivisionError), broker({"orders": ["a"]}) as address:
             member = ends.enter_context(consumer(address, "billing"))  # and nobody closes it within the block
             member.subscribe(["orders"])
-            assert member.poll(0) is not None
+            (message,) = wait_until(lambda: member.poll(0.1), what="the member has joined, and its record comes")
+            member.acknowledge(message)
             assert len(folders.processes()) == 2, "the coordinator, and the process that cleans up"
             raise ZeroDivisionError
         assert (folders.processes(), folders.files()) == ([], [])
@@ -264,26 +265,6 @@ def test_nothing_is_left_of_a_killed_program(folders, program, number):
 
 @pytest.mark.slow
 def test_the_pages_programs_without_spark_pass_side_by_side(folders, tmp_path):
-    for name, heading in WITHOUT_SPARK.items():
-        (tmp_path / name).write_text(printed(PAGE, heading))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-n",
-            "2",
-            "--basetemp",
-            str(tmp_path / "base"),
-            *WITHOUT_SPARK,
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = {"PYTHONPATH": str(ROOT)}
+    run_test_files(PAGE, WITHOUT_SPARK, tmp_path, env, "-n", "2", "--basetemp", str(tmp_path / "base"))
     assert not folders.are_left

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from tests.support.imports import ROOT
 
@@ -24,6 +29,20 @@ def printed(page: str, heading: str) -> str:
     assert found, f"{page} has no program below {heading}"
     assert not re.search(r"^#", below[: found.start()], re.MULTILINE), f"{page}: the program has another heading"
     return found[1]
+
+
+def run_test_files(page: str, files: Mapping[str, str], folder: Path, env: Mapping[str, str], *options: str) -> None:
+    """Runs pytest in ``folder`` over programs of the page, by file and heading. Each has to pass."""
+    for name, heading in files.items():
+        (folder / name).write_text(printed(page, heading))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *files],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def until_idle(program: str) -> str:
