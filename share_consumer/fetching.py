@@ -4,7 +4,7 @@ Rule: the locks of acquired records are renewed until a poll returns the records
 brokers, or a program that polls late, use up no delivery. Records that can't be read are released, never accepted.
 After a failed read the next acquisition waits, twice as long each time: a member that can't read must not use up
 deliveries of records that others can read. If only some partitions can't be read, the other records are delivered, and
-the next acquisitions leave those partitions out (:mod:`share_consumer.paused_partitions`).
+the next acquisitions leave those partitions out (:mod:`share_consumer.silent_partitions`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from share_consumer.acknowledgements import acknowledged, all_failed
 from share_consumer.ahead import Acquired, Ahead
 from share_consumer.membership import Membership
 from share_consumer.options import ConsumerOptions
-from share_consumer.paused_partitions import PausedPartitions
 from share_consumer.reading import read_records
 from share_consumer.record_runs import RunCollector, split
 from share_consumer.sending import Sending
+from share_consumer.silent_partitions import SilentPartitions
 from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_cursor import Key
 from share_source.executor.range_reader import ReadTask
@@ -98,7 +98,7 @@ class Fetcher:
         self._level = ""
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
-        self._paused = PausedPartitions(outage)
+        self._silent = SilentPartitions(outage)
         self._once = LogOnce(logger)
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
@@ -190,7 +190,7 @@ class Fetcher:
 
     def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
         after, acknowledgements = self._after, sending.partitions
-        without = self._paused.now(time.monotonic())
+        without = self._silent.now(time.monotonic())
 
         def question(who: Identity) -> AcquireRecords:
             return AcquireRecords(
@@ -223,7 +223,7 @@ class Fetcher:
             fail_on_damage=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
-        patience_s = self._paused.patience_s(plans)
+        patience_s = self._silent.patience_s(plans)
         not_read = read_records(task, collector, native=native, patience_s=patience_s, part_s=PART_S)
         collector.add_damaged(not_read.damaged)
         read, left = split(plans, not_read.left)
@@ -232,9 +232,9 @@ class Fetcher:
             self._ahead.split(acquired, read, left)
         for plan in read:
             if (plan.topic, plan.partition) in not_read.given_up:
-                self._paused.gave_up(plan, time.monotonic(), patience_s)
+                self._silent.gave_up(plan, time.monotonic(), patience_s)
             else:
-                self._paused.read(plan)
+                self._silent.read(plan)
         given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
         return sum(last - first + 1 for plan in read for first, last, _ in plan.ranges) - sum(given_up)
 

@@ -224,7 +224,7 @@ def _datetime(text: str) -> datetime:
 
 
 def _duration(text: str) -> timedelta:
-    from coordinator.config.duration import parse_duration_ms
+    from coordinator.config.iso_duration import parse_duration_ms
 
     duration_ms = parse_duration_ms(text)
     if duration_ms is None:

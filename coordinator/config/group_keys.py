@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from coordinator.config.duration import parse_duration_ms
+from coordinator.config.iso_duration import parse_duration_ms
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoints
 from coordinator.protocol.topic_names import EVERYTHING, is_pattern

@@ -74,7 +74,7 @@ def sign_in(visit: Visit) -> Response:
     kept = urlencode(parse_qsl(kept)) if len(kept) <= MOST_KEPT else ""
     is_word = token.isascii() and token.isprintable() and " " not in token and len(token) <= MOST_TOKEN
     try:
-        visitor = visit.site.logins.visitor(token) if token and is_word else None
+        visitor = visit.site.sign_in_tokens.visitor(token) if token and is_word else None
     except ShareGroupError as error:
         return visit.page("login.html", 503, error=told(error), kept=kept)
     if visitor is None:

@@ -148,11 +148,11 @@ def site_of(
     from coordinator.kafka.broker_probe import brokers_answer
     from sharegroup.web.examinations import Examinations
     from sharegroup.web.jobs import Jobs
-    from sharegroup.web.logins import CoordinatorTokens, OwnTokens
     from sharegroup.web.outages import Outages
     from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.records import KafkaReads
     from sharegroup.web.sessions import Sessions
+    from sharegroup.web.sign_in_tokens import CoordinatorTokens, OwnTokens
     from sharegroup.web.site import Site
     from sharegroup.web.watch import Watch
 
@@ -169,7 +169,7 @@ def site_of(
         outages.start()
         yield Site(
             admin=admin,
-            logins=CoordinatorTokens(config) if tokens is None else OwnTokens(tokens, admin),
+            sign_in_tokens=CoordinatorTokens(config) if tokens is None else OwnTokens(tokens, admin),
             sessions=sessions,
             watch=watch,
             examinations=examinations,

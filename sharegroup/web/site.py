@@ -44,11 +44,11 @@ from sharegroup.web.errors import Away, BadRequest, Forged, NotSignedIn, TooMany
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.guard import body_of, check_origin
 from sharegroup.web.jobs import Jobs
-from sharegroup.web.logins import CoordinatorTokens, OwnTokens
 from sharegroup.web.outages import UNANSWERED, Outages
 from sharegroup.web.public_url import PublicUrl
 from sharegroup.web.records import KafkaReads
 from sharegroup.web.sessions import Session, Sessions
+from sharegroup.web.sign_in_tokens import CoordinatorTokens, OwnTokens
 from sharegroup.web.texts import clean
 from sharegroup.web.watch import Watch
 from sharegroup.web.words import said
@@ -115,7 +115,7 @@ class Site:
     brokers' addresses, for the heading; ``instead``: by address, what is shown instead of a page about an error."""
 
     admin: Admin = field(repr=False)
-    logins: OwnTokens | CoordinatorTokens
+    sign_in_tokens: OwnTokens | CoordinatorTokens
     sessions: Sessions
     watch: Watch
     examinations: Examinations

@@ -13,7 +13,7 @@ import pytest
 from coordinator.client.group_options import connect
 from coordinator.protocol.messages import DescribeGroup, PartitionPlan
 from coordinator.protocol.values import AcquiredRange
-from share_consumer import fetching, paused_partitions
+from share_consumer import fetching, silent_partitions
 from share_consumer.fetching import collector_of
 from share_consumer.reading import NotRead, read_records
 from share_source.errors import ReadTimeout
@@ -181,7 +181,7 @@ def test_records_acquired_of_a_leader_that_is_away_come_later(first, away, uniqu
     consumer = make(topic, max_poll_records=10, share_coordinator_metadata_refresh_ms=600_000)
     with pytest.MonkeyPatch.context() as patch:
         # A broker that has just started may be slow: it is not given up, nor are its records left to the next poll.
-        patch.setattr(paused_partitions, "PATIENCE_S", 60.0)
+        patch.setattr(silent_partitions, "PATIENCE_S", 60.0)
         patch.setattr(fetching, "PART_S", 60.0)
         of_both = list(consumer.poll(60.0))
     assert {message.partition() for message in of_both} == {0, 1}
@@ -199,7 +199,7 @@ def test_records_acquired_of_a_leader_that_is_away_come_later(first, away, uniqu
     away_s = time.monotonic() - began_s
     rest = accepted(consumer, 284)
     assert [offset for _, offset, _ in rest] == list(range(16, 300))
-    pauses = math.log2(away_s / (paused_partitions.PATIENCE_S + paused_partitions.PAUSE_S) + 1)
+    pauses = math.log2(away_s / (silent_partitions.PATIENCE_S + silent_partitions.PAUSE_S) + 1)
     assert max(count for _, _, count in rest) <= 3 + pauses, "they were not acquired again and again"
     assert make.described() == {0: (4 + RECORDS, 0), 1: (300, 0)}
     lines = [record.getMessage() for record in caplog.records if "brokers of some partitions" in record.getMessage()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from share_consumer import fetching, paused_partitions
+from share_consumer import fetching, silent_partitions
 from tests.same_program import differences, errors, logs, members, outcomes
 from tests.same_program.world import NATIVE, OURS, PATIENCE_S, World
 from tests.support.kafka_broker import KafkaBroker
@@ -64,7 +64,7 @@ def run(program: Program, broker: KafkaBroker) -> Traces:
 
     with (
         mock.patch.object(fetching, "PART_S", PATIENCE_S),
-        mock.patch.object(paused_partitions, "PATIENCE_S", PATIENCE_S),
+        mock.patch.object(silent_partitions, "PATIENCE_S", PATIENCE_S),
         ThreadPoolExecutor(2) as sides,
     ):
         native, ours = sides.map(trace, (NATIVE, OURS))

@@ -24,10 +24,10 @@ from sharegroup.web.app import create_app
 from sharegroup.web.command import MOST_EXAMINED
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.jobs import Jobs
-from sharegroup.web.logins import OwnTokens
 from sharegroup.web.outages import Outages
 from sharegroup.web.public_url import PublicUrl
 from sharegroup.web.sessions import Sessions
+from sharegroup.web.sign_in_tokens import OwnTokens
 from sharegroup.web.site import Site
 from sharegroup.web.watch import Watch
 from tests.support.fake_cluster import FakeCluster
@@ -130,7 +130,7 @@ class Page:
         self.outages = Outages("fake:9092", lambda: self.answer, self.watch.waiting, self.watch.notify)
         self.site = Site(
             admin=self.admin,
-            logins=OwnTokens(TOKENS, self.admin),
+            sign_in_tokens=OwnTokens(TOKENS, self.admin),
             sessions=Sessions(),
             watch=self.watch,
             examinations=Examinations(self._examined),

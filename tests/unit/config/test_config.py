@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.config.duration import parse_duration_ms
 from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS, OffsetReset, offset_reset
+from coordinator.config.iso_duration import parse_duration_ms
 from coordinator.config.keys import nearest
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, ServerConfig
 from coordinator.config.server_keys import SERVER_KEYS

@@ -25,7 +25,7 @@ from coordinator.protocol.messages import (
     PartitionPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_consumer import fetching, membership, paused_partitions
+from share_consumer import fetching, membership, silent_partitions
 from share_consumer.acknowledgements import acknowledged
 from share_consumer.ahead import Ahead
 from share_consumer.fetching import Fetcher, Wanted
@@ -322,7 +322,7 @@ def test_a_closed_consumer_acquires_nothing_more_and_sends_its_outcomes(client) 
 
 
 def test_records_of_a_silent_broker_are_given_back_and_left_out(client, monkeypatch) -> None:
-    monkeypatch.setattr(paused_partitions, "PAUSE_S", 3_600.0)
+    monkeypatch.setattr(silent_partitions, "PAUSE_S", 3_600.0)
     monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {("orders", 0): [(2, 4)]}))
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])

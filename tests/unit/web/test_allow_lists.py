@@ -16,7 +16,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web.dead_letter_pages import digest
-from sharegroup.web.logins import CoordinatorTokens
+from sharegroup.web.sign_in_tokens import CoordinatorTokens
 from tests.support.web_site import Browser, Page, finished, letter, pending_of
 
 BOUND = "b" * 20
@@ -27,7 +27,7 @@ TOKENS = Tokens.parse(f"admin bo:{BOUND} groups=billing topics=orders dlq=dlq", 
 def page(tmp_path: Path) -> Iterator[Page]:
     """The groups billing and payroll read two topics, and their dead letters are of both."""
     page = Page(tmp_path / "state.db")
-    page.site.logins._tokens = TOKENS  # type: ignore[attr-defined]
+    page.site.sign_in_tokens._tokens = TOKENS  # type: ignore[attr-defined]
     for topic in ("salaries", "dlq"):
         page.cluster.add(topic, 1, end=10)
     for group_id in ("billing", "payroll"):

@@ -117,7 +117,7 @@ def test_few_tokens_are_checked_at_once(served, monkeypatch):
         checked.append(token)
         may_answer.wait(60)
 
-    monkeypatch.setattr(served.page.site.logins, "visitor", visitor_of)
+    monkeypatch.setattr(served.page.site.sign_in_tokens, "visitor", visitor_of)
     head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nOrigin: {served.url.rstrip('/')}\r\n"
     with contextlib.ExitStack() as stack:
         asked = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60)) for _ in range(30)]

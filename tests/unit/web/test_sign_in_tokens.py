@@ -12,7 +12,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web import coordinator_page
-from sharegroup.web.logins import CoordinatorTokens
+from sharegroup.web.sign_in_tokens import CoordinatorTokens
 
 ADA, LO, ALL, MEMBER = "a" * 20, "l" * 20, "x" * 20, "m" * 20
 TOKENS = Tokens.parse(f"admin ada:{ADA}\nread lo:{LO}\nread,member,admin all:{ALL}\nmember:{MEMBER}", "the test")
@@ -20,7 +20,7 @@ TOKENS = Tokens.parse(f"admin ada:{ADA}\nread lo:{LO}\nread,member,admin all:{AL
 
 
 @pytest.fixture(scope="module")
-def logins():
+def tokens():
     def handle(request):
         raise InvalidRequest(what="A group has an id.")
 
@@ -29,24 +29,24 @@ def logins():
     server.shutdown()
 
 
-def of(logins, token):
+def of(tokens, token):
     """The name and whether it may act; None: no session is opened."""
-    visitor = logins.visitor(token)
+    visitor = tokens.visitor(token)
     if visitor is None:
         return None
     with contextlib.closing(visitor):
         return visitor.name, visitor.is_admin
 
 
-def test_a_person_is_known_by_the_name_of_the_token(logins):
-    assert of(logins, ADA) == ("ada", True)
-    assert of(logins, LO) == ("lo", False)
-    assert of(logins, ALL) == ("all", True)
+def test_a_person_is_known_by_the_name_of_the_token(tokens):
+    assert of(tokens, ADA) == ("ada", True)
+    assert of(tokens, LO) == ("lo", False)
+    assert of(tokens, ALL) == ("all", True)
 
 
-def test_a_token_without_the_right_to_look_opens_no_session(logins):
-    assert of(logins, MEMBER) is None
-    assert of(logins, "nobody-has-this-token") is None
+def test_a_token_without_the_right_to_look_opens_no_session(tokens):
+    assert of(tokens, MEMBER) is None
+    assert of(tokens, "nobody-has-this-token") is None
 
 
 def test_commands_of_the_doctor_reach_a_standalone_coordinator():
@@ -68,9 +68,9 @@ def test_commands_of_the_doctor_reach_a_standalone_coordinator():
     assert "hush" not in " ".join(words)
 
 
-def test_a_login_at_an_earlier_coordinator_gets_the_rights(logins, monkeypatch):
+def test_a_login_at_an_earlier_coordinator_gets_the_rights(tokens, monkeypatch):
     def unknown(admin):
         raise InvalidRequest(what="This coordinator knows no request 'WhoAmI'.")
 
     monkeypatch.setattr(Admin, "who_am_i", unknown)
-    assert [of(logins, token) for token in (ADA, LO, MEMBER)] == [("", True), ("lo", False), None]
+    assert [of(tokens, token) for token in (ADA, LO, MEMBER)] == [("", True), ("lo", False), None]

@@ -22,7 +22,7 @@ MOST_DOUBLINGS = 4
 """Limits the doubling: pauses of up to 16 s, waits of up to 48 s."""
 
 
-class PausedPartitions:
+class SilentPartitions:
     """The partitions that one consumer leaves out of its requests now. ``outage`` logs them."""
 
     def __init__(self, outage: Outage) -> None:
