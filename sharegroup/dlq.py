@@ -1,4 +1,5 @@
-"""``sharegroup dlq``: lists, shows and redrives dead letters. Its options are named as those of Kafka's own tools."""
+"""``sharegroup dlq`` and its command ``redrive``; ``list`` and ``show`` are in :mod:`sharegroup.dlq_list`. Options are
+named as those of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import click
 
 from sharegroup.admin_access import opened, origins_of, print_json
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
-from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
+from sharegroup.dlq_list import checked_conditions, list_dead_letters, printable, show_dead_letter
 from sharegroup.progress_bar import console, progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 
 from sharegroup.admin_access import opened, plain, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
-from sharegroup.dead_letters import clean
+from sharegroup.dlq_list import clean
 from sharegroup.durations import duration
 from sharegroup.group_actions import topics_of
 from sharegroup.group_line import who

@@ -124,7 +124,7 @@ def test_a_list_without_dead_letters_says_what_the_topic_has(monkeypatch, capsys
     monkeypatch.setattr(dlq_reader, "_partitions_of", lambda *_: 1)
     monkeypatch.setattr(dlq_reader, "read_topic", lambda *_, **__: iter(found))
     counts = []
-    monkeypatch.setattr("sharegroup.dead_letters.progress", lambda *_, **__: nullcontext(counts.append))
+    monkeypatch.setattr("sharegroup.dlq_list.progress", lambda *_, **__: nullcontext(counts.append))
     where = ["--where", "group=nobody"] if len(found) == 1 else []
     assert run(["dlq", "list", "--bootstrap-server", "broker:9092", "--topic", "dlq", *where]) == 0
     assert capsys.readouterr().out == told
