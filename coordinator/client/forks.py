@@ -36,8 +36,14 @@ class UsedAfterFork(ShareGroupError, IllegalStateException):
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_parent: list[Any] = []
 """In a forked process: the other process's connections, so that none is destroyed here."""
-_is_used = _is_unfit = _has_waited = False
+_is_used = False
+"""Whether this process ever opened a connection. Otherwise gRPC's threads are another library's, and do not matter."""
+_has_waited = False
+"""Whether a fork has waited for closed connections in vain since the last one was opened; the next fork does not."""
+_is_unfit = False
+"""Whether gRPC's threads ran before the latest fork; the forked process reads it."""
 _forked_from: int | None = None
+"""In a forked process in which no connection works: the process from which it was forked."""
 
 
 def opened(connection: object) -> None:

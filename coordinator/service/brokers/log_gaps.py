@@ -8,6 +8,10 @@ mode, an undecided offset without a record is not released.
 
 Rule: an offset is a gap only if the log was read over it. An offset that can't be read now is unknown, and is read
 again later.
+
+A gap is no loss. Records that Kafka removed before they were done are noticed in
+:mod:`coordinator.service.questions.lost_logs`; ``Runtime._report`` (:mod:`coordinator.service.runtime.runtime`) logs
+and counts them.
 """
 
 from __future__ import annotations
