@@ -7,7 +7,6 @@ the option ``path``, for load(path) (seen).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,13 +14,12 @@ from coordinator.client.group_options import GroupOptions, shared_fields
 from coordinator.client.options import MEMBER_NAME, by_lower_name, count, flag
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.option_errors import InvalidOption
-from coordinator.protocol.topic_names import check_pattern, check_topic
+from coordinator.protocol.topic_names import check_pattern, check_topic, is_topic_name
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
 from share_source.source_option_table import TABLE
 
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 LEAST_POLL_TIMEOUT_MS = 120_000
 """The default of kafkaConsumer.pollTimeoutMs is at least this many milliseconds, as in Spark's Kafka source."""
 
@@ -103,7 +101,7 @@ def _topics(text: str) -> tuple[str, ...]:
     if not topics:
         raise InvalidOption(option="subscribe", problem="it names no topic.")
     for topic in topics:
-        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not is_topic_name(topic):
             characters = "letters, digits, '.', '_' and '-', at most 249"
             problem = f"{topic!r} can't be a topic's name ({characters}); several are separated by commas."
             raise InvalidOption(option="subscribe", problem=problem)

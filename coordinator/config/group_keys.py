@@ -15,9 +15,8 @@ from typing import NamedTuple
 from coordinator.config.iso_duration import parse_duration_ms
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoints
-from coordinator.protocol.topic_names import EVERYTHING, is_pattern
+from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_name
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
 _HOUR_MS = 3_600_000
@@ -272,7 +271,7 @@ _GROUP_ROWS = (
         name=DEAD_LETTER_TOPIC,
         default="",
         takes="a topic's name that does not begin with __",
-        is_valid=lambda text: not text or (_TOPIC.fullmatch(text) is not None and not text.startswith("__")),
+        is_valid=lambda text: not text or (is_topic_name(text) and not text.startswith("__")),
         kip="KIP-1191",
         doc="The topic that archived records are written to; empty: none.",
     ),

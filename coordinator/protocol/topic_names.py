@@ -6,6 +6,7 @@ which is matched in the process that serves all groups. (Kafka's brokers use RE2
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,14 @@ KEPT = {
 }
 """Reserved topics with their owners: no share group may read them, and neither dead letters nor redriven records are
 written to them. Add each new topic of sharegroup here."""
+
+
+_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka accepts the text as a topic's name."""
+    return _NAME.fullmatch(text) is not None
 
 
 def matches(pattern: str, topic: str) -> bool:

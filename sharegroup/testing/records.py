@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from coordinator.protocol.topic_names import is_topic_name
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC, EmbeddedBroker
 from sharegroup.testing.errors import RecordsNotKept, UnusableRecord, UnusableTopicName
 
-_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _BY_KEY = -1
 """librdkafka's number for a partition that the record's key decides."""
 _ANSWER_WITHIN_S = 60.0
@@ -36,7 +35,7 @@ def checked(topics: Mapping[str, Iterable[object]]) -> dict[str, list[Record]]:
     """
     found = {}
     for topic, records in topics.items():
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        if not isinstance(topic, str) or not is_topic_name(topic):
             raise UnusableTopicName(found=repr(topic))
         if isinstance(records, str | bytes | Mapping | Record) or not isinstance(records, Iterable):
             raise UnusableRecord(topic=topic, found=repr(records), reason="it is no list of records")

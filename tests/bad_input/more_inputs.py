@@ -208,6 +208,7 @@ GROUPS = [
             ("share.group.id", "billing", "UnknownConfig"),
             ("share.coordinator.endpoint", "https://coordinator:9999", "ConfigOutOfBounds"),
             ("errors.deadletterqueue.topic.name", "dlq billing", "ConfigOutOfBounds"),
+            ("errors.deadletterqueue.topic.name", "..", "ConfigOutOfBounds"),
             ("errors.deadletterqueue.topic.name", "orders", "DeadLetterTopicSubscribed"),
             ("errors.deadletterqueue.max.reject.ratio", "50%", "ConfigTypeMismatch"),
             ("errors.tolerance", "all", "UnknownConfig"),
