@@ -42,7 +42,7 @@ def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
 
     Raises:
         TypeError: ``conf`` is no mapping.
-        UnknownKafkaOption, InvalidKafkaOption, RefusedOption, UnknownConfig: a property is wrong.
+        UnknownKafkaOption, InvalidOption, RefusedOption, UnknownConfig: a property is wrong.
     """
     given = texts("conf", conf)
     own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}

@@ -46,7 +46,7 @@ class GroupOptions:
 
         Raises:
             UnknownKafkaOption: librdkafka has no such property.
-            InvalidKafkaOption: librdkafka refuses the value.
+            InvalidOption: librdkafka refuses the value.
         """
         kafka_options.check_kafka_config(self.kafka_config)
 

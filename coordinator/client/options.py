@@ -92,7 +92,7 @@ class OptionTable:
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
-                RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka, and of broker_addresses.
+                RefusedOption, InvalidOption, MissingOption: as of to_librdkafka, and of broker_addresses.
         """
         properties = {
             name[len(PREFIX) :]: value

@@ -32,7 +32,7 @@ from coordinator.kafka.token_function import check_token_function
 from coordinator.protocol.addresses import broker_problem
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.group_ids import UNREPLACED, is_placeholder
-from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
+from coordinator.protocol.option_errors import InvalidOption, RefusedOption, UnknownKafkaOption
 
 PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
@@ -85,7 +85,7 @@ def to_librdkafka(
 
     Raises:
         RefusedOption: an option can't be given to librdkafka, or is one of ``owned`` or ``forbidden``.
-        InvalidKafkaOption: an option is given twice, by Java's name and by librdkafka's; or its value is wrong.
+        InvalidOption: an option is given twice, by Java's name and by librdkafka's; or its value is wrong.
         MissingOption: the protocol or mechanism needs a key that is missing.
     """
     config: dict[str, str] = {}
@@ -94,11 +94,11 @@ def to_librdkafka(
         for key, value in options.items():
             refuse(key, prefix, owned, forbidden)
             if is_placeholder(value):
-                raise InvalidKafkaOption(option=PREFIX + key, problem=f"{UNREPLACED}.")
+                raise InvalidOption(option=PREFIX + key, problem=f"{UNREPLACED}.")
             for name, text in _properties_of(key, value, options).items():
                 if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
                     other = PREFIX + written.get(name, name)
-                    raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {other}; remove one.")
+                    raise InvalidOption(option=PREFIX + key, problem=f"it is the same as {other}; remove one.")
                 if name != key and name not in config:
                     written[name] = key
                 config[name] = text
@@ -170,10 +170,10 @@ def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = P
     ``prefix``: how an error's keys begin; ``key``: the name of the list itself, if it is another one.
 
     Raises:
-        InvalidKafkaOption: one is not host:port, or the protocol in front differs from security.protocol.
+        InvalidOption: one is not host:port, or the protocol in front differs from security.protocol.
     """
     if problem := broker_problem(servers):
-        raise InvalidKafkaOption(option=key or prefix + _BOOTSTRAP, problem=problem)
+        raise InvalidOption(option=key or prefix + _BOOTSTRAP, problem=problem)
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
     found = []
     for address in servers.split(","):
@@ -183,7 +183,7 @@ def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = P
                 f"{address.strip()} names {match[1].upper()}, and {prefix}security.protocol is {protocol}; set "
                 f"{prefix}security.protocol={match[1].upper()}, or correct the address."
             )
-            raise InvalidKafkaOption(option=key or prefix + _BOOTSTRAP, problem=problem)
+            raise InvalidOption(option=key or prefix + _BOOTSTRAP, problem=problem)
         found.append(match[2] if match else address)
     return ",".join(found)
 
@@ -212,7 +212,7 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
     that properties name must exist on this host. Keys in errors begin with ``prefix``.
 
     Raises:
-        UnknownKafkaOption, InvalidKafkaOption: the first wrong property, or a token function that gives no token.
+        UnknownKafkaOption, InvalidOption: the first wrong property, or a token function that gives no token.
         UnusableFile: a file can't be read.
     """
     written = getattr(kafka_config, "written", {})
@@ -232,14 +232,14 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
         if text:
             own = written.get(key, key)
             problem = _PROPERTY.sub(rf'\1"{own}"', text) if is_shown(key) else _REFUSED_VALUE
-            raise InvalidKafkaOption(option=prefix + own, problem=f"{problem}{_values(key, text)}.")
+            raise InvalidOption(option=prefix + own, problem=f"{problem}{_values(key, text)}.")
 
 
 def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
     """Check the token function ``oauth_cb``, and call it once.
 
     Raises:
-        InvalidKafkaOption: other settings don't go with the function, it can't be imported here, or it gives no token.
+        InvalidOption: other settings don't go with the function, it can't be imported here, or it gives no token.
     """
     with _keys_in_errors_begin_with(prefix):
         check_security(kafka_config)

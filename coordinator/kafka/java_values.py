@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 
-from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption
+from coordinator.protocol.option_errors import InvalidOption, RefusedOption
 
 JAAS = "sasl.jaas.config"
 _HANDLER = "sasl.login.callback.handler.class"
@@ -39,7 +39,7 @@ def by_value(key: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of librdkafka for a key of ``java_keys.BY_VALUE``. ``given``: all keys that were given.
 
     Raises:
-        RefusedOption, InvalidKafkaOption: the value has no counterpart in librdkafka.
+        RefusedOption, InvalidOption: the value has no counterpart in librdkafka.
     """
     return _BY_VALUE[key](value.strip(), given)
 
@@ -78,7 +78,7 @@ def _login_module(value: str) -> tuple[str, dict[str, str]]:
     if not (is_one and are_pairs and texts[1].lower() in _FLAGS) or any(word[-1] for word in words):
         problem = 'it is not a login module, "required", pairs of name="value", and a semicolon at the end. '
         problem += "Or use kafka.sasl.username and kafka.sasl.password."
-        raise InvalidKafkaOption(option=_named(JAAS), problem=problem)
+        raise InvalidOption(option=_named(JAAS), problem=problem)
     return texts[0], dict(zip(pairs[::3], pairs[2::3], strict=True))
 
 

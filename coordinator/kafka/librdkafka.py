@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from coordinator.kafka.properties import TOKEN_FUNCTION, is_shown
 from coordinator.kafka.token_function import TokenFunction
 from coordinator.protocol.errors import InvalidKafkaConfig
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
@@ -136,7 +136,7 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
 
     Raises:
         InvalidKafkaConfig: librdkafka refuses the configuration; the error names the key, not the value.
-        InvalidKafkaOption: the token function can't be imported here, or gave no token for 10 s.
+        InvalidOption: the token function can't be imported here, or gave no token for 10 s.
     """
     settings, tokens = dict(config), None
     if isinstance(name := settings.get(TOKEN_FUNCTION), str):
@@ -147,7 +147,7 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
         text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         if tokens is not None and "OAuth token not set" in text:
             problem = tokens.problem or "librdkafka has not called it"
-            raise InvalidKafkaOption(option=f"kafka.{TOKEN_FUNCTION}", problem=f"{problem}.") from None
+            raise InvalidOption(option=f"kafka.{TOKEN_FUNCTION}", problem=f"{problem}.") from None
         raise InvalidKafkaConfig(key=_refused_key(config, text), reason=_reason(config, text)) from None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from coordinator.kafka.java_values import JWT_BEARER, MSK
 from coordinator.kafka.properties import TOKEN_FUNCTION
-from coordinator.protocol.option_errors import InvalidKafkaOption, MissingOption, RefusedOption
+from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -26,7 +26,7 @@ def check_security(config: Mapping[str, str]) -> None:
 
     Raises:
         MissingOption: a key is missing that the protocol, or the mechanism, needs.
-        RefusedOption, InvalidKafkaOption: librdkafka does not have the mechanism.
+        RefusedOption, InvalidOption: librdkafka does not have the mechanism.
     """
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
     _check_token_function(config, protocol)
@@ -50,7 +50,7 @@ def _check_sasl(config: Mapping[str, str], protocol: str) -> None:
         raise RefusedOption(option=f"kafka.{named[0]}", reason="librdkafka has no AWS_MSK_IAM.", instead=MSK)
     if mechanism not in MECHANISMS:
         problem = f'"{mechanism}" is no SASL mechanism of librdkafka; it is {_either(MECHANISMS)}.'
-        raise InvalidKafkaOption(option=f"kafka.{named[0]}", problem=problem)
+        raise InvalidOption(option=f"kafka.{named[0]}", problem=problem)
     why = f"kafka.{named[0]}={mechanism} needs it."
     if mechanism in _PASSWORDS:
         _need(config, why, "sasl.username", "sasl.password")
@@ -77,7 +77,7 @@ def _check_token_function(config: Mapping[str, str], protocol: str) -> None:
     elif config.get(f"{_OAUTH}method", "").strip().lower() == "oidc":
         problem = f"kafka.{_OAUTH}method=oidc gets tokens by itself; remove one."
     if problem:
-        raise InvalidKafkaOption(option=f"kafka.{TOKEN_FUNCTION}", problem=problem)
+        raise InvalidOption(option=f"kafka.{TOKEN_FUNCTION}", problem=problem)
 
 
 def _check_oauth(config: Mapping[str, str], why: str) -> None:

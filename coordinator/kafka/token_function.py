@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from coordinator.kafka.properties import TOKEN_FUNCTION
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def check_token_function(name: str, config: str) -> None:
     """Import the function, and call it once. ``config``: the text that it is called with.
 
     Raises:
-        InvalidKafkaOption: it can't be imported here, or gives no token.
+        InvalidOption: it can't be imported here, or gives no token.
     """
     function = TokenFunction(name)
     try:
@@ -59,7 +59,7 @@ class TokenFunction:
         """Import the function that the text names.
 
         Raises:
-            InvalidKafkaOption: the text names no function that can be imported here, or one that is not marked.
+            InvalidOption: the text names no function that can be imported here, or one that is not marked.
         """
         self._name = name.strip()
         self._function = self._imported()
@@ -105,8 +105,8 @@ class TokenFunction:
         return found
 
 
-def _refused(problem: str) -> InvalidKafkaOption:
-    return InvalidKafkaOption(option=_OPTION, problem=f"{problem}.")
+def _refused(problem: str) -> InvalidOption:
+    return InvalidOption(option=_OPTION, problem=f"{problem}.")
 
 
 def _problem_of(returned: Any) -> str:

@@ -20,15 +20,11 @@ class RefusedOption(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The option {option} can't be used here: {reason} {instead}"""
 
 
-class InvalidOption(ShareGroupError, kafka_error="INVALID_CONFIG"):
-    """The option {option} is wrong: {problem}"""
-
-
 class UnknownKafkaOption(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{option} is not a property that librdkafka knows; {hint}."""
 
 
-class InvalidKafkaOption(ShareGroupError, kafka_error="INVALID_CONFIG"):
+class InvalidOption(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The option {option} is wrong: {problem}"""
 
 

@@ -86,7 +86,7 @@ def redrive(
         BrokerNotReachable: no broker answers.
         ConfigOutOfBounds: ``max_redrives`` or ``rate`` is below 1.
         InvalidCondition: ``where`` is wrong.
-        UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is wrong.
+        UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidOption: an option is wrong.
     """
     _check_numbers(max_redrives=max_redrives, rate=1 if rate is None else rate)
     named = [] if callable(where) else conditions(where)

@@ -53,7 +53,7 @@ def check_at_load(options: SourceOptions) -> str:
     has no id.
 
     Raises:
-        UnknownKafkaOption, InvalidKafkaOption: see GroupOptions.check_kafka_config.
+        UnknownKafkaOption, InvalidOption: see GroupOptions.check_kafka_config.
         ShareGroupError: see check_clients and check_cluster.
     """
     options.check_kafka_config()

@@ -167,8 +167,8 @@ CLIENTS = [
     source("kafka.max.poll.records=500", "maxOffsetsPerTrigger"),
     source("kafka.value.deserializer=StringDeserializer", "CAST"),
     source("kafka.ssl.keystore.location=client.jks", "PKCS#12"),
-    source("kafka.security.protocol=TLS", "InvalidKafkaOption"),
-    source("kafka.security.protocol=SASL-SSL", "InvalidKafkaOption"),
+    source("kafka.security.protocol=TLS", "InvalidOption"),
+    source("kafka.security.protocol=SASL-SSL", "InvalidOption"),
     sources(
         "kafka.sasl.mechanism=SCRAM",
         "sasl.mechanism",

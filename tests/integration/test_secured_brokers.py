@@ -15,7 +15,7 @@ from coordinator.dead_letters.record_format import Origin
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
 from share_source.executor.reader_choice import NATIVE, PYTHON
@@ -145,7 +145,7 @@ def test_a_wrong_token_function_is_refused_by_queries_and_share_consumers(
 ) -> None:
     wrong = {**signing, "oauth_cb": function}
     options = {f"kafka.{key}": value for key, value in wrong.items()}
-    with pytest.raises(InvalidKafkaOption, match=r"kafka\.oauth_cb") as loaded:
+    with pytest.raises(InvalidOption, match=r"kafka\.oauth_cb") as loaded:
         DefaultSource({**options, "kafka.group.id": "g", "subscribe": "orders"}).schema()
     with pytest.raises(KafkaException, match="oauth_cb") as consumer:
         ShareConsumer({**wrong, "group.id": "g"})
@@ -159,9 +159,9 @@ def test_a_function_that_raises_is_named_with_its_error(
     Path(signing["sasl.oauthbearer.config"]).with_name("away").touch()
     says = "tests.support.iam_signer:token raised ConnectionError: the signer has no credentials"
     options = {f"kafka.{key}": value for key, value in signing.items()}
-    with pytest.raises(InvalidKafkaOption, match=says):
+    with pytest.raises(InvalidOption, match=says):
         DefaultSource({**options, "kafka.group.id": "g", "subscribe": "orders"}).schema()
-    with pytest.raises(InvalidKafkaOption, match=says):
+    with pytest.raises(InvalidOption, match=says):
         new_client(Consumer, {**signing, "group.id": "g", "log_level": "0"})
 
 

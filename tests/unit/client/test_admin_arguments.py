@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.protocol.errors import InvalidGroupId
 from coordinator.protocol.group_ids import check_group_id
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 from sharegroup import Admin, ShareGroupListener
 
 CONF = {"bootstrap.servers": "localhost:1", "share.coordinator.endpoint": "localhost:1"}
@@ -50,7 +50,7 @@ def test_a_wrong_argument_is_an_error_that_says_how_it_is_written(case: str) -> 
 
 @pytest.mark.parametrize("make", [Admin, ShareGroupListener])
 def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
-    with pytest.raises(InvalidKafkaOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
+    with pytest.raises(InvalidOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
         make({"bootstrap.servers": "http://a:1"})
 
 

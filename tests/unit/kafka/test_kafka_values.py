@@ -12,7 +12,7 @@ from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError, UnusableFile
 from coordinator.protocol.group_ids import check_group_id
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 from share_sink.sink_option_table import OWNED as OWNED_BY_SINK
 from share_source.source_option_table import OWNED as OWNED_BY_SOURCE
 from tests.support.imports import PACKAGES, ROOT, python_files
@@ -30,7 +30,7 @@ GIVEN = sorted(PROPERTIES - {*OWNED_BY_SOURCE} - {*OWNED_BY_SINK} - {*SHARE_GROU
 def refusal(key, value, prefix="kafka."):
     try:
         check_kafka_config(to_librdkafka({key: value}, {}, prefix=prefix, forbidden={}), prefix=prefix)
-    except (InvalidKafkaOption, UnusableFile) as error:
+    except (InvalidOption, UnusableFile) as error:
         return str(error)
     return ""
 
@@ -131,5 +131,5 @@ def test_javas_key_and_value_become_librdkafkas_and_are_named():
     given = {"receive.buffer.bytes": "-1", "fetch.max.wait.ms": "99999999"}
     translated = to_librdkafka(given, {}, prefix="")
     assert translated == {"socket.receive.buffer.bytes": "0", "fetch.wait.max.ms": "99999999"}
-    with pytest.raises(InvalidKafkaOption, match=r"option fetch\.max\.wait\.ms is wrong.*outside allowed range"):
+    with pytest.raises(InvalidOption, match=r"option fetch\.max\.wait\.ms is wrong.*outside allowed range"):
         check_kafka_config(translated, prefix="")

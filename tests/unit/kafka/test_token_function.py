@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.kafka.token_function import TokenFunction, check_token_function
-from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.option_errors import InvalidOption
 from sharegroup import token_function
 
 calls: list[str] = []
@@ -43,7 +43,7 @@ def test_a_function_that_its_owner_marked_is_called():
 def test_a_function_without_the_mark_is_never_called():
     calls.clear()
     for name in ("unmarked", "anything"):
-        with pytest.raises(InvalidKafkaOption, match=r"not marked.*@sharegroup\.token_function"):
+        with pytest.raises(InvalidOption, match=r"not marked.*@sharegroup\.token_function"):
             check_token_function(f"{__name__}:{name}", "text")
     assert not calls
 
@@ -51,5 +51,5 @@ def test_a_function_without_the_mark_is_never_called():
 @pytest.mark.parametrize("module", ["os", "idlelib.idle", "of_a_user.__main__"])
 def test_a_module_whose_import_may_run_a_program_is_not_imported(module: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.import_module", lambda name: pytest.fail(f"{name} is imported"))
-    with pytest.raises(InvalidKafkaOption):
+    with pytest.raises(InvalidOption):
         TokenFunction(f"{module}:system")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
 from coordinator.protocol.option_errors import (
-    InvalidKafkaOption,
     InvalidOption,
     MissingOption,
     RefusedOption,
@@ -134,7 +133,7 @@ def test_a_sinks_mode_never_becomes_the_groups() -> None:
 def test_configs_are_checked_before_any_request() -> None:
     with pytest.raises(ConfigOutOfBounds, match="begin with __"):
         options(**{"errors.deadletterqueue.topic.name": "__dlq"})
-    with pytest.raises(InvalidKafkaOption, match=r"kafka\.security\.protocol"):
+    with pytest.raises(InvalidOption, match=r"kafka\.security\.protocol"):
         options(**{"kafka.security.protocol": "SSLL"}).check_kafka_config()
 
 

@@ -18,7 +18,6 @@ from coordinator.protocol.errors import (
     UnknownConfig,
 )
 from coordinator.protocol.option_errors import (
-    InvalidKafkaOption,
     InvalidOption,
     MissingOption,
     RefusedOption,
@@ -284,7 +283,7 @@ def test_a_java_key_store_is_refused_with_the_conversion_tool() -> None:
 
 
 def test_javas_and_librdkafkas_name_of_one_property_conflict() -> None:
-    with pytest.raises(InvalidKafkaOption, match=r"kafka\.request\.timeout\.ms .* same as kafka\.socket\.timeout\.ms"):
+    with pytest.raises(InvalidOption, match=r"kafka\.request\.timeout\.ms .* same as kafka\.socket\.timeout\.ms"):
         options(**{"kafka.socket.timeout.ms": "1000", "kafka.request.timeout.ms": "2000"})
 
 
@@ -343,7 +342,7 @@ def test_an_unknown_kafka_property_names_the_nearest() -> None:
     ],
 )
 def test_a_kafka_value_that_librdkafka_refuses_is_named(key: str, value: str, problem: str) -> None:
-    with pytest.raises(InvalidKafkaOption, match=problem) as caught:
+    with pytest.raises(InvalidOption, match=problem) as caught:
         options(**{f"kafka.{key}": value}).check_kafka_config()
     assert caught.value.fields["option"] == f"kafka.{key}"
     assert "hunter2" not in str(caught.value)
