@@ -224,6 +224,15 @@ _GROUP_ROWS = (
     ),
     # --- what is delivered, and how
     ConfigKey(
+        name="share.order",
+        default="none",
+        choices=("none", "partition"),
+        ours=True,
+        doc="partition: one member at a time holds records of a partition, in offset order; later records are "
+        "delivered when all earlier ones are done (docs/learn/order.md). none: a record that waits holds up no other.",
+        why="Kafka's share groups have no order.",
+    ),
+    ConfigKey(
         name="share.auto.offset.reset",
         default="latest",
         takes="latest, earliest or by_duration:PnDTnHnMn.nS (for example by_duration:PT1H), not negative",

@@ -40,6 +40,7 @@ class GroupConfig:
     share_release_backoff_max_ms: int
     share_release_backoff_jitter: float
     share_release_breaker_ratio: float
+    share_order: str
     share_auto_offset_reset: str
     share_isolation_level: str
     share_acquire_mode: str
@@ -64,6 +65,11 @@ class GroupConfig:
             ConfigConflict: two keys contradict each other.
         """
         return _resolved(tuple((key, text.strip()) for key, text in (texts or {}).items()), bounds)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the records of a partition are delivered in order."""
+        return self.share_order == "partition"
 
     def is_explicit(self, own: str = "") -> bool:
         """Whether a record that no sink mentions is released instead of accepted. ``own``: the query's own mode; if

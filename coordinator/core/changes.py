@@ -33,6 +33,10 @@ class Changes:
         self._count += 1
         self._runs.setdefault(key, []).append((first, last, run))
 
+    def put_all(self, key: SharePartitionKey, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self.put(key, *segment)
+
     def records(self) -> list[RunsChanged]:
         """One log record a partition, its offsets ascending."""
         return [

@@ -180,6 +180,16 @@ class SessionEnded(Record, frozen=True):
     member_id: str
 
 
+class MemberWaits(Record, frozen=True):
+    """In an ordered group, the member found nothing but share partitions of these topics that other members hold.
+    Until ``until_ms`` they leave it a part of their share partitions."""
+
+    durable: ClassVar[bool] = False
+    member_id: str
+    topic_ids: tuple[str, ...]
+    until_ms: int
+
+
 class AssignmentMade(Record, frozen=True):
     """The group's assignment has this epoch from now on."""
 

@@ -205,6 +205,12 @@ class RunMap:
         for first in firsts:
             yield Segment(first, *self._runs[first])
 
+    def undone_from(self, offset: int) -> Iterator[Segment]:
+        """Yield the whole runs from ``offset`` on whose records are AVAILABLE or held, in offset order."""
+        for whole in self.whole_from(offset):
+            if whole.run.state not in TERMINAL and whole.run.state != RecordState.ARCHIVING:
+                yield whole
+
     def quarantined(self) -> Iterator[Segment]:
         """Yield the whole AVAILABLE runs that are delivered only alone, the least recently tried first."""
         for _, first in self._quarantined:

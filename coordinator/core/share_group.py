@@ -69,7 +69,7 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.due_times import DueTimes, LockIndex
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.log_records import PartitionDeleted, TopicForgotten
+from coordinator.core.log_records import MemberWaits, PartitionDeleted, TopicForgotten
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_counts import RecordTotals
@@ -136,6 +136,8 @@ class ShareGroup:
         """Soft state: the ids of members whose session lives, in the order in which the sessions began. Only
         ``keep_session`` and ``end_session`` change it."""
         self._session_ends = DueTimes()
+        self.waiting: dict[str, MemberWaits] = {}
+        """Soft state: members of an ordered group that wait for share partitions that others hold, by member id."""
         self.unheard: set[str] = set()
         """Soft state: members that may have had a session with the owner before, and that sent nothing since the
         load."""
@@ -359,6 +361,7 @@ class ShareGroup:
         member.session_deadline_ms = None
         self.sessions.pop(member.member_id, None)
         self._session_ends.set(member.member_id, None)
+        self.waiting.pop(member.member_id, None)
 
     def heard(self, now_ms: int, expired: Iterable[int] = ()) -> Heard:
         """Returns the soft state now. ``expired``: plans of ShareConsumers whose locks ended by time, in a round that

@@ -338,6 +338,12 @@ class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     set --force."""
 
 
+class OrderInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
+    """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may come
+    back to them. Let each query complete its batch (start it once with Trigger.AvailableNow) and close the
+    ShareConsumers, or reset the offsets of the group (sharegroup reset-offsets); then set the key again."""
+
+
 # --- the service
 
 

@@ -183,7 +183,7 @@ def take_more_than_the_limit(patch: Patch) -> None:
     right = acquire_records.PartitionFetch._take
 
     def take(self: acquire_records.PartitionFetch, segment: Segment) -> int:
-        return right(self, segment._replace(last=min(segment.last + 1, self.bounds.end - 1)))
+        return right(self, segment._replace(last=min(segment.last + 1, self.end - 1)))
 
     patch.setattr(acquire_records.PartitionFetch, "_take", take)
 

@@ -1,7 +1,8 @@
 """ShareConsumers acknowledge (KIP-932, ShareAcknowledge; KIP-1222, RENEW).
 
 The acknowledgements of a partition are applied all, or none of them. The receipt of a record is (topic, partition,
-offset, delivery count); that of an older delivery is refused.
+offset, delivery count); that of an older delivery is refused. In an ordered group, a member that releases a record
+gives back the later ones of the share partition that it holds and does not name, without a try.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from coordinator.core.commands import Decision
 from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_partition, check_held, holds
 from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.log_records import LocksRenewed, Record
+from coordinator.core.order import held_after
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.runs import Run, Segment
@@ -103,8 +105,17 @@ def _partition_records(
                 else:
                     after = outcomes[outcome](part.run)
                 target.put(partition.key, part.first, part.last, after)
+    _give_back_later(group, partition, changes, named)
     renewed = [LocksRenewed(**msgspec.structs.asdict(changed)) for changed in renewals.records()]
     return [*renewed, *changes.records()]
+
+
+def _give_back_later(group: ShareGroup, partition: SharePartition, changes: Changes, named: NamedOffsets) -> None:
+    """In an ordered group, add what the member holds after the first record that it released, and does not name."""
+    released = (first for c in changes.records() for first, _, run in c.runs if run.state == RecordState.AVAILABLE)
+    for segment in held_after(group, partition, next(released, partition.end_offset)):
+        for first, last in named.others(segment):
+            changes.put(partition.key, first, last, segment.run)
 
 
 def _pieces(batch: AckBatch) -> Iterator[Piece]:

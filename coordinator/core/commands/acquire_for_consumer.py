@@ -19,7 +19,6 @@ from coordinator.core.commands.acquisition import (
     is_turn_of_one_alone,
     plan_of,
     ranges_of,
-    returned,
     room,
     rotated,
     run_records,
@@ -27,11 +26,12 @@ from coordinator.core.commands.acquisition import (
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.log_records import PlanAcquired
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.order import Log, delivered_alone, free, may_take_fresh, returned, waits
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import AcquiredReply, PartitionBounds
+from coordinator.protocol.messages import AcquiredReply
 from coordinator.protocol.values import SharePartitionKey
 
 
@@ -47,8 +47,9 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
-    logs = _rotated(group, member, command)
-    if waiting := held_back(partition for partition, _ in logs):
+    of_member = _rotated(group, member, command)
+    logs = free(group, member, of_member, now_ms)
+    if waiting := held_back(partition for partition, _ in of_member):
         return Decision((), AcquiredReply(held_back=waiting))
     left, ranges = command.max_records, MAX_RANGES
     soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
@@ -57,12 +58,10 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
         return Decision((), AcquiredReply())
     if alone is not None:
         return acquired_decision(group, member.member_id, member.member_epoch, {alone[0]: [alone[1]]}, now_ms)
-    for partition, bounds in logs:
+    for partition, end in logs:
         if left <= 0 or ranges <= 0:
             break
-        fetch = PartitionFetch(
-            group, partition, bounds, left, now_ms, soft=soft, max_ranges=ranges, ahead=command.ahead
-        )
+        fetch = PartitionFetch(group, partition, end, left, now_ms, soft=soft, max_ranges=ranges, ahead=command.ahead)
         fetch.take()
         if fetch.needs_a_poll:
             return Decision((), AcquiredReply())
@@ -71,15 +70,13 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
             left -= fetch.records
             ranges -= len(fetch.taken)
     if not taken:
-        return Decision((), AcquiredReply())
+        return Decision(waits(group, member, of_member, now_ms), AcquiredReply())
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
 
 
-def _rotated(
-    group: ShareGroup, member: Member, command: AcquireForConsumer
-) -> list[tuple[SharePartition, PartitionBounds]]:
+def _rotated(group: ShareGroup, member: Member, command: AcquireForConsumer) -> list[Log]:
     of_member = [
-        (partition, of)
+        (partition, of.end)
         for of in command.bounds
         if (partition := group.partitions.get(SharePartitionKey(of.topic_id, of.partition))) is not None
         and (command.beyond or may_acquire(group, member, partition.key))
@@ -87,22 +84,20 @@ def _rotated(
     return rotated(of_member, member, [partition for partition, _ in of_member])
 
 
-def _one_alone(
-    group: ShareGroup, logs: Iterable[tuple[SharePartition, PartitionBounds]], now_ms: int
-) -> tuple[SharePartitionKey, Segment] | None:
+def _one_alone(group: ShareGroup, logs: Iterable[Log], now_ms: int) -> tuple[SharePartitionKey, Segment] | None:
     """The least recently tried record of these logs that is delivered alone and may be acquired now; None if there is
     none. The caller asks for it in turns, since in a stream that never rests it would never be the only record."""
     found = [
         (partition.key, segment)
-        for partition, of in logs
-        if (segment := _alone_in(group, partition, of.end, now_ms)) is not None
+        for partition, end in logs
+        if (segment := _alone_in(group, partition, end, now_ms)) is not None
     ]
     return min(found, key=lambda each: each[1].run.last_tried_ms or 0, default=None)
 
 
 def _alone_in(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Segment | None:
     """The partition's least recently tried record that is delivered alone and may be acquired now."""
-    for segment in partition.runs.quarantined():
+    for segment in delivered_alone(group, partition):
         is_due = (segment.run.not_before_ms or 0) <= now_ms
         if is_due and segment.first < end and room(group, partition, 0) > 0:
             return segment._replace(last=segment.first)
@@ -133,7 +128,7 @@ def acquired_decision(
         partitions=plan_of(group, held.items()),
         lock_timeout_ms=group.config.share_record_lock_duration_ms,
     )
-    return Decision((plan, *run_records(held)), reply)
+    return Decision((plan, *run_records(group, held)), reply)
 
 
 def _unseen(group: ShareGroup, command: AcquireForConsumer) -> AcquiredPlan | None:
@@ -167,7 +162,7 @@ class PartitionFetch:
 
     group: ShareGroup
     partition: SharePartition
-    bounds: PartitionBounds
+    end: int
     max_records: int
     now_ms: int
     soft: bool
@@ -185,7 +180,7 @@ class PartitionFetch:
         if self._take_returned():
             self._take_fresh()
         if not self.taken and not self.ahead:
-            alone = _alone_in(self.group, self.partition, self.bounds.end, self.now_ms)
+            alone = _alone_in(self.group, self.partition, self.end, self.now_ms)
             if alone is not None:
                 self._take(alone)
 
@@ -221,12 +216,12 @@ class PartitionFetch:
     def _returned(self) -> list[Segment]:
         """The first segments that came back, one more than may be taken: a request scans no more runs."""
         most = min(self.max_records, self.max_ranges) + 1
-        return list(islice(returned(self.partition, self.bounds.end, self.now_ms), most))
+        return list(islice(returned(self.group, self.partition, self.end, self.now_ms), most))
 
     def _take_fresh(self) -> None:
         first = self.partition.end_offset
-        size = min(self.bounds.end - first, self._room, self.max_records - self.records)
-        if size > 0:
+        size = min(self.end - first, self._room, self.max_records - self.records)
+        if size > 0 and may_take_fresh(self.group, self.partition, self.records):
             self._take(Segment(first, first + size - 1, FRESH))
 
     def _take(self, segment: Segment) -> int:

@@ -25,7 +25,6 @@ from coordinator.core.commands.acquisition import (
     plan_as_held,
     plan_of,
     ranges_of,
-    returned,
     room,
     rotated,
     run_records,
@@ -35,6 +34,7 @@ from coordinator.core.isolation import IsolationEvent, isolation_class, slice_si
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.log_records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.order import Log, delivered_alone, free, may_take_fresh, returned, waits
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.release_breaker import PROBE_RECORDS, is_open, most_returned, pause_ms
 from coordinator.core.runs import FRESH, Run, Segment
@@ -45,8 +45,6 @@ from coordinator.protocol.values import SharePartitionKey
 
 SUPERSEDED_KEPT = 100
 """A plan remembers up to this many superseded plans, the last ones."""
-Log = tuple[SharePartition, int]
-"""A share partition, and the exclusive end of its log now."""
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
@@ -131,6 +129,7 @@ class Acquisition:
     most: how many records the plan may have; None: any number.
     most_returned: how many of them may have come back; None: ``most``.
     held_back: as in PlanReply.
+    waits: the log record that the member waits for share partitions that others hold, if it does.
     """
 
     group: ShareGroup
@@ -142,6 +141,7 @@ class Acquisition:
     counts: dict[SharePartitionKey, int] = field(default_factory=dict)
     records: int = 0
     ranges: int = 0
+    waits: tuple[Record, ...] = ()
     most: int | None = None
     most_returned: int | None = None
     _isolating: bool = False
@@ -162,6 +162,11 @@ class Acquisition:
         self.held_back = held_back(partition for partition, _ in logs)
         if self.held_back:
             return
+        self._take_from(member, free(self.group, member, logs, self.now_ms))
+        if not self.taken:
+            self.waits = waits(self.group, member, logs, self.now_ms)
+
+    def _take_from(self, member: Member, logs: list[Log]) -> None:
         if member.evidence and not (member.newest is not None and member.newest.trial):
             if self._take_quarantined(logs, on_trial=True):
                 return
@@ -196,7 +201,7 @@ class Acquisition:
         now_ms, began_ms = self.now_ms, self.command.began_ms
         available_ms = now_ms if began_ms is None else min(now_ms, began_ms - 1)
         for partition, end in logs:
-            for first, last, run in returned(partition, end, available_ms):
+            for first, last, run in returned(self.group, partition, end, available_ms):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
                 if (most := self._room(partition)) <= 0:
@@ -208,6 +213,8 @@ class Acquisition:
                     cut = slice_size(run.failures + 1, limit, self.group.config.share_isolation_base)
                     if cut is not None:
                         left, hard = cut if left is None else min(cut, left), True
+                if run_class != keep_class and self.group.config.is_ordered:
+                    break
                 if run_class != keep_class:
                     continue
                 most = min(most, left) if hard and left is not None else most
@@ -222,7 +229,7 @@ class Acquisition:
         backlog = []
         for partition, end in logs:
             size = min(end - partition.end_offset, self._room(partition))
-            if size > 0:
+            if size > 0 and may_take_fresh(self.group, partition, self.counts.get(partition.key, 0)):
                 backlog.append((partition, size))
         total = sum(size for _, size in backlog)
         left = total if self.most is None else min(total, self.most - self.records)
@@ -241,7 +248,7 @@ class Acquisition:
         backoff."""
         candidates = []
         for partition, end in logs:
-            for segment in partition.runs.quarantined():
+            for segment in delivered_alone(self.group, partition):
                 backs_off = (segment.run.not_before_ms or 0) > self.now_ms
                 stage = stage_of(segment.run, self.group.config.share_delivery_count_limit)
                 waits = (stage, IsolationEvent.START_TRIAL) not in isolation.TRANSITIONS if on_trial else backs_off
@@ -276,7 +283,7 @@ class Acquisition:
         long in coming."""
         topic_ids = self._topics_to_report()
         if not (self.taken or topic_ids or self.losses):
-            return Decision((), PlanReply(held_back=self.held_back))
+            return Decision(self.waits, PlanReply(held_back=self.held_back))
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
         before = self.superseded
@@ -294,7 +301,7 @@ class Acquisition:
             superseded_plans=superseded_plans,
         )
         reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
-        return Decision((plan, *run_records(held)), reply)
+        return Decision((plan, *run_records(self.group, held)), reply)
 
     def _unreported_losses(self, topic_ids: tuple[str, ...]) -> tuple[LeftOutRange, ...]:
         """The losses that the plan reports: the superseded plan's, and the group's for these topics."""

@@ -9,7 +9,7 @@ do. A change takes records away from every plan that holds them, and never lower
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import partial
 
 from coordinator.core.changes import Changes, MemoizedTransition, archived, count_records, moved, split_at
@@ -17,6 +17,7 @@ from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
 from coordinator.core.failed_deliveries import data_lost
 from coordinator.core.log_records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
+from coordinator.core.order import held_after
 from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -259,6 +260,7 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
     effects: list[Effect] = []
     count = held = runs = 0
     lost: list[tuple[SharePartitionKey, Segment]] = []
+    back: Iterable[Segment] = ()
     decided = MemoizedTransition(partial(_by_hand, group, command))
     runs_of_command = partition.runs.between(command.first, command.last)
     for segment in (part for run in runs_of_command for part in split_at(run, partition.log_start)):
@@ -277,6 +279,9 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
             effects.append(Effect(what=where, before=_in_words(run), after=_in_words(after)))
         if command.execute:
             changes.put(partition.key, first, last, after)
+            if run.deadline_ms is not None and after.state == RecordState.AVAILABLE:
+                back = held_after(group, partition, command.last)  # a query keeps its plan until it completes it
+    changes.put_all(partition.key, back)
     if not effects:
         fields = {name: getattr(command, name) for name in ("topic", "partition", "first", "last")}
         raise NotInFlight(group_id=group.group_id, **fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from coordinator.core.changes import split_at
@@ -69,6 +69,16 @@ class NamedOffsets:
         if (ranges[at : at + 1] and ranges[at][0] <= last) or (at and ranges[at - 1][1] >= first):
             raise InvalidRecordState(what=f"{first}-{last} is named twice in one request")
         ranges.insert(at, (first, last))
+
+    def others(self, segment: Segment) -> Iterator[tuple[int, int]]:
+        """Yield the offsets of the segment that the request has not named, as ranges."""
+        at = segment.first
+        for first, last in self._ranges:
+            if at < first <= segment.last:
+                yield at, first - 1
+            at = max(at, last + 1)
+        if at <= segment.last:
+            yield at, segment.last
 
 
 class RunLookup:

@@ -11,7 +11,14 @@ from coordinator.core.changes import Changes, MemoizedTransition, moved, split_a
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
-from coordinator.core.failed_deliveries import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
+from coordinator.core.failed_deliveries import (
+    clears_evidence,
+    consumer_lost_lock,
+    data_lost,
+    given_back,
+    query_lost_lock,
+    released,
+)
 from coordinator.core.log_records import (
     ConfigsAltered,
     DeadlinesExtended,
@@ -38,6 +45,7 @@ from coordinator.protocol.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     MemberForgotten,
+    OrderInUse,
     SubscriptionTooLarge,
     TopicNotAllowed,
     UnknownMemberId,
@@ -67,6 +75,7 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
         ShareGroupError: a key or a value is bad; the subclass says how.
         DeadLetterTopicInUse: see :func:`check_dead_letter_topic_kept`.
         TopicNotAllowed: see :func:`check_dead_letter_sources`.
+        OrderInUse: share.order would change, and a member holds records, or may come back to them.
     """
     configs = changed_configs(group.configs, command.configs)
     config = GroupConfig.parse(configs)
@@ -74,7 +83,13 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
         check_dead_letter_topic_kept(group, config)
     if configs != group.configs:
         check_dead_letter_sources(group, config)
+    if config.share_order != group.config.share_order and (carried := sum(map(_carried, group.partitions.values()))):
+        raise OrderInUse(group_id=group.group_id, order=config.share_order, count=carried)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
+
+
+def _carried(partition: SharePartition) -> int:
+    return sum(partition.runs.carried.values())
 
 
 def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:
@@ -262,12 +277,18 @@ def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
 
 
 def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: int) -> None:
-    """Add the runs of a ShareConsumer's plan to ``changes`` whose locks end before now."""
+    """Add the runs of a ShareConsumer's plan to ``changes`` whose locks end before now. In an ordered group, the locks
+    of later records of the share partition end with them, without a failure."""
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
+    available: set[SharePartitionKey] = set()
     for partition, (first, last, run) in _held(group, plan):
         if run.deadline_ms is not None and group.locks.deadline_ms(run.deadline_ms) < now_ms:
             lost = _below_log_start(partition, last, run) or lost_lock(run)
             changes.put(partition.key, first, last, lost)
+            if group.config.is_ordered and lost.state == RecordState.AVAILABLE:
+                available.add(partition.key)
+        elif partition.key in available:
+            changes.put(partition.key, first, last, given_back(run))
 
 
 def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision[Done]:
@@ -290,10 +311,12 @@ def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -
 
 def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
     """The log records of a session's end: the member's records become available to others, or are given up. ``left``:
-    the member itself ended the session."""
+    the member itself ended the session. In an ordered group, a record that leaves its plan takes along what follows it
+    in its share partition."""
     changes = Changes()
     lost: list[tuple[SharePartitionKey, Segment]] = []
     evidence_is_old = trial_failed = False
+    left_plan: set[SharePartitionKey] = set()
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
         ended = MemoizedTransition(partial(_ended, group, plan, now_ms, left))
         for partition, (first, last, run) in _held(group, plan):
@@ -302,9 +325,15 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
                     lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
                 after = ended(run)
+                if partition.key in left_plan:
+                    after = after._replace(plan_id=None)
+                elif group.config.is_ordered and after.state == RecordState.AVAILABLE and after.plan_id is None:
+                    left_plan.add(partition.key)
                 evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
-            changes.put(partition.key, first, last, gone or ended(run))
+            else:
+                after = ended(run)
+            changes.put(partition.key, first, last, gone or after)
     records: list[Record] = [*changes.records(), *data_lost(group, lost)]
     if evidence_is_old:
         records.append(EvidenceCleared())
@@ -317,7 +346,7 @@ def _ended(group: ShareGroup, plan: AcquiredPlan, now_ms: int, left: bool, run: 
     """The run after the session of its holder, which holds it under the plan, has ended."""
     if plan.query:
         return query_lost_lock(run, plan, group.config, now_ms)
-    if run.progress is not None:
+    if run.progress is not None and not group.config.is_ordered:
         return _orphaned(group, plan, run, now_ms)
     return released(run, group.config) if left else consumer_lost_lock(run, group.config)
 

@@ -153,6 +153,8 @@ class Reclaim:
     If the process acquired the plan itself, the records that it still holds do not change. A later process acquires
     them again: the delivery count rises by one. That is also a failure if the delivery before had begun (``started``)
     and did not already count as a failure when a lock was lost.
+
+    first_left: the first record of each share partition that has left the batch without being done.
     """
 
     group: ShareGroup
@@ -168,6 +170,7 @@ class Reclaim:
     left_out: list[LeftOutRange] = field(default_factory=list)
     data_loss: list[LeftOutRange] = field(default_factory=list)
     removed: list[tuple[SharePartitionKey, Segment]] = field(default_factory=list)
+    first_left: dict[SharePartitionKey, int] = field(default_factory=dict)
     evidence_is_old: bool = False
     trial_failed: bool = False
 
@@ -250,17 +253,20 @@ class Reclaim:
 
     def _cut(self) -> None:
         """Cut the batch to its slice, and acquire again what is kept. The other records go back with their counts
-        unchanged."""
-        if not self.candidates:
-            return
+        unchanged. In an ordered group, what leaves the batch takes along what follows it in its share partition."""
         config = self.group.config
         limit = config.share_delivery_count_limit
-        failures = self.candidates[0][1].run.failures
-        keep_class = isolation_class(failures, limit)
-        left = slice_size(failures + 1, limit, config.share_isolation_base)
+        keep_class: int | None = None
+        left: int | None = None
         for key, segment in self.candidates:
             first, last, run = segment
-            if isolation_class(run.failures, limit) != keep_class or left == 0:
+            if config.is_ordered and first > self.first_left.get(key, first):
+                self._return(key, segment)
+                continue
+            run_class = isolation_class(run.failures, limit)
+            if keep_class is None:
+                keep_class, left = run_class, slice_size(run.failures + 1, limit, config.share_isolation_base)
+            if run_class != keep_class or left == 0:
                 self._return(key, segment)
                 continue
             end = last if left is None else min(last, first + left - 1)
@@ -281,6 +287,8 @@ class Reclaim:
 
     def _leave_out(self, key: SharePartitionKey, segment: Segment, run: Run, reason: str) -> None:
         self.changes.put(key, segment.first, segment.last, run)
+        if run.state == RecordState.AVAILABLE:
+            self.first_left.setdefault(key, segment.first)
         self._leave(key, segment.first, segment.last, reason)
 
     def _leave(self, key: SharePartitionKey, first: int, last: int, reason: str) -> None:

@@ -12,6 +12,7 @@ from coordinator.core.log_records import (
     MemberProgressKept,
     MemberSeen,
     MembersForgotten,
+    MemberWaits,
     PartitionsAssigned,
     SessionEnded,
     SessionRenewed,
@@ -47,6 +48,10 @@ def _session_ended(group: ShareGroup, record: SessionEnded) -> None:
         group.assignment_is_old = True
     group.end_session(member)
     group.unheard.discard(record.member_id)
+
+
+def _member_waits(group: ShareGroup, record: MemberWaits) -> None:
+    group.waiting[record.member_id] = record
 
 
 def _assignment_made(group: ShareGroup, record: AssignmentMade) -> None:
@@ -108,6 +113,7 @@ def _batch_named(group: ShareGroup, record: BatchNamed) -> None:
 REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MemberJoined: _member_joined,
     SessionRenewed: _session_renewed,
+    MemberWaits: _member_waits,
     SessionEnded: _session_ended,
     AssignmentMade: _assignment_made,
     PartitionsAssigned: _partitions_assigned,

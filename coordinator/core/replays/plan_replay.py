@@ -29,6 +29,7 @@ def _plan_acquired(group: ShareGroup, record: PlanAcquired) -> None:
     plan = plan_from(record, member)
     if record.ranges:
         group.plans[record.plan_id] = plan
+        group.waiting.pop(record.member_id, None)
     group.last_plan_id = record.plan_id
     member.seen_ms = max(member.seen_ms, record.acquired_ms)
     member.acquisitions += 1

@@ -86,6 +86,7 @@ KAFKA_DEFAULTS = {
     "share.record.lock.duration.ms": 30_000,
     "share.delivery.count.limit": 5,
     "share.partition.max.record.locks": 2_000,
+    "share.order": "none",
     "share.auto.offset.reset": "latest",
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": True,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import record_codec
-from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId, acquisition
+from coordinator.core import order, record_codec
+from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId
 from coordinator.core.commands import acquire_for_consumer as acquire_records
 from coordinator.core.commands.acquire_for_query import MAX_RANGES
 from coordinator.core.log_records import RunsChanged
@@ -125,8 +125,8 @@ def test_a_fetch_looks_at_one_returned_run_more_than_it_takes(monkeypatch: pytes
     """A partition may have a million of them."""
     looked_at = []
 
-    def returned(partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
-        for segment in acquisition.returned(partition, end, now_ms):
+    def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
+        for segment in order.returned(group, partition, end, now_ms):
             looked_at.append(segment.first)
             yield segment
 

@@ -289,6 +289,7 @@ def test_records_of_soft_state_are_never_stored() -> None:
         "Swept",
         "SessionRenewed",
         "SessionEnded",
+        "MemberWaits",
         "PartitionsAssigned",
         "StartsAlteredBy",
         "TaskSignalled",

@@ -1,0 +1,134 @@
+"""Order by partition (share.order=partition; docs/learn/order.md). A group without it uses nothing of this module but
+:func:`returned` and :func:`delivered_alone`.
+
+Rules:
+
+- One holder: nothing is acquired from a share partition of which a member holds a record.
+- Prefix: records are acquired from the start offset on, in offset order, up to the first that has to wait. A record
+  that waits for its dead letter counts as done.
+- An acquisition ends all earlier plans in its share partition: a query that comes back to one of them finds nothing
+  there.
+- A record that leaves a plan without being done takes all later records of its share partition along.
+- Members that found every share partition held get their part of the ones that are free next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from itertools import takewhile
+
+from coordinator.core.failed_deliveries import given_back
+from coordinator.core.log_records import MemberWaits
+from coordinator.core.members import Member
+from coordinator.core.record_state import HELD, RecordState
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import SharePartitionKey
+
+WAITS_MS = 10_000
+"""A member that found every share partition held counts as waiting for this many milliseconds."""
+Log = tuple[SharePartition, int]
+"""A share partition, and the exclusive end of its log now."""
+Held = dict[SharePartitionKey, list[Segment]]
+"""Segments by share partition, ascending, in the state in which the acquiring member holds them."""
+
+
+def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int) -> list[Log]:
+    """The logs from which the member may acquire: in an ordered group those of which nobody holds a record. While other
+    members wait, the member leaves them their part of the free logs with work, those with the smaller backlogs."""
+    if not group.config.is_ordered:
+        return logs
+    unheld = [log for log in logs if not log[0].acquired_count]
+    topic_ids = {partition.key.topic_id for partition, _ in unheld}
+    waiting = sum(
+        each.until_ms > now_ms and not topic_ids.isdisjoint(each.topic_ids)
+        for each in group.waiting.values()
+        if each.member_id != member.member_id
+    )
+    if not waiting:
+        return unheld
+    with_work = [log for log in unheld if _has_work(*log, now_ms)]
+    most = -(-len(with_work) // (1 + waiting))
+    largest = nlargest(most, with_work, key=lambda log: log[1] - log[0].start_offset)
+    return [log for log in with_work if log in largest]
+
+
+def _has_work(partition: SharePartition, end: int, now_ms: int) -> bool:
+    front = next(partition.runs.undone_from(partition.start_offset), None)
+    return end > partition.end_offset if front is None else (front.run.not_before_ms or 0) <= now_ms
+
+
+def waits(group: ShareGroup, member: Member, logs: Iterable[Log], now_ms: int) -> tuple[MemberWaits, ...]:
+    """The log record that the member, which could acquire nothing from these logs, waits for share partitions that
+    others hold; empty if it does not wait, or if the group knows that it does."""
+    known = group.waiting.get(member.member_id)
+    if not group.config.is_ordered or (known is not None and known.until_ms > now_ms + WAITS_MS // 2):
+        return ()
+    topic_ids = {partition.key.topic_id for partition, _ in logs if partition.acquired_count}
+    if not topic_ids or group.held_by(member):
+        return ()
+    until_ms = now_ms + WAITS_MS
+    return (MemberWaits(member_id=member.member_id, topic_ids=tuple(sorted(topic_ids)), until_ms=until_ms),)
+
+
+def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
+    """Yield the records that came back and may be acquired with others now, in offset order, from the start offset to
+    ``end``. In an ordered group nothing is yielded beyond a record that has to wait."""
+    runs: Iterable[Segment] = partition.runs.available(now_ms)
+    if group.config.is_ordered:
+        undone = partition.runs.undone_from(partition.start_offset)
+        runs = takewhile(lambda segment: _is_due(segment.run, now_ms), undone)
+    for first, last, run in runs:
+        first, last = max(first, partition.start_offset), min(last, end - 1)
+        if first <= last:
+            yield Segment(first, last, run)
+
+
+def _is_due(run: Run, now_ms: int) -> bool:
+    return run.state == RecordState.AVAILABLE and not run.quarantined and (run.not_before_ms or 0) <= now_ms
+
+
+def delivered_alone(group: ShareGroup, partition: SharePartition) -> Iterator[Segment]:
+    """Yield the AVAILABLE runs whose records are delivered only alone, the least recently tried first. In an ordered
+    group that is at most the first record that is not done."""
+    if not group.config.is_ordered:
+        yield from partition.runs.quarantined()
+    elif partition.runs.has_quarantined:
+        first = next(partition.runs.undone_from(partition.start_offset))
+        if first.run.quarantined and first.run.state == RecordState.AVAILABLE:
+            yield first._replace(first=max(first.first, partition.start_offset))
+
+
+def may_take_fresh(group: ShareGroup, partition: SharePartition, taken: int) -> bool:
+    """Whether fresh records of the partition may be acquired, after ``taken`` records that came back: in an ordered
+    group these must be all."""
+    return not group.config.is_ordered or partition.runs.counts[RecordState.AVAILABLE] == taken
+
+
+def earlier_plans_ended(group: ShareGroup, held: Held) -> Held:
+    """``held``, and in an ordered group also the other runs of these share partitions that carry a plan id, without
+    it."""
+    if not group.config.is_ordered:
+        return held
+    return {
+        key: [*segments, *_without_plans(group.partitions[key], segments[-1].last + 1)]
+        for key, segments in held.items()
+    }
+
+
+def _without_plans(partition: SharePartition, first: int) -> Iterator[Segment]:
+    if partition.runs.carried and first < partition.end_offset:
+        for segment in partition.runs.between(first, partition.end_offset - 1):
+            if segment.run.plan_id is not None:
+                yield segment._replace(run=segment.run._replace(plan_id=None))
+
+
+def held_after(group: ShareGroup, partition: SharePartition, offset: int) -> Iterator[Segment]:
+    """Yield the records after ``offset`` that a member holds, as they are once the member has given them back: a
+    record before them waits. In a group without order there are none to give back."""
+    if group.config.is_ordered and offset + 1 < partition.end_offset:
+        for segment in partition.runs.between(offset + 1, partition.end_offset - 1):
+            if segment.run.state in HELD:
+                yield segment._replace(run=given_back(segment.run))
