@@ -52,7 +52,8 @@ def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int) -> lis
     with_work = [log for log in unheld if _has_work(*log, now_ms)]
     most = -(-len(with_work) // (1 + waiting))
     largest = nlargest(most, with_work, key=lambda log: log[1] - log[0].start_offset)
-    return [log for log in with_work if log in largest]
+    keys = {partition.key for partition, _ in largest}
+    return [log for log in with_work if log[0].key in keys]
 
 
 def _has_work(partition: SharePartition, end: int, now_ms: int) -> bool:
