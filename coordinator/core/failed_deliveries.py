@@ -35,8 +35,9 @@ from coordinator.core.release_backoff import NO_DELAY, Delay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
+from coordinator.core.staging import Verdict, pieces
 from coordinator.protocol.messages import GivenUp
-from coordinator.protocol.values import Disposition, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
 SAMPLE = 20
 """A report counts all records that were given up, and names up to this many ranges of offsets."""
@@ -143,25 +144,52 @@ def data_lost(
 ) -> list[DataLost]:
     """Log records of what the logs lost, each with a bounded list: one for each query's pending plan that held some of
     ``segments``, and one for the group, with segments that no pending plan held, and ``uncounted``. A group without
-    queries has nobody to report the latter to, and gets no record of its own."""
-    by_plan: dict[int | None, list[LeftOutRange]] = {}
-    for key, (first, last, run) in segments:
-        plan = group.plan_of(run)
-        is_pending = plan is not None and plan is group.members[plan.member_id].pending
-        entry = left_out_entry(group, key, first, last, "data_loss")
-        by_plan.setdefault(plan.plan_id if plan is not None and is_pending else None, []).append(entry)
-    for entry in uncounted:
-        by_plan.setdefault(None, []).append(entry)
-    if not any(member.query for member in group.members.values()):
-        by_plan.pop(None, None)
-    return [
-        DataLost(
-            plan_id=plan_id,
-            member_id=None if plan_id is None else group.plans[plan_id].member_id,
-            lost=bounded(lost),
-        )
-        for plan_id, lost in by_plan.items()
-    ]
+    queries has nobody to report the latter to, and gets no record of its own. ``segments`` must be ascending in each
+    share partition."""
+    of_group = list(uncounted)
+    by_plan: dict[int, dict[SharePartitionKey, list[Segment]]] = {}
+    for key, segment in segments:
+        plan = group.plan_of(segment.run)
+        if plan is not None and plan is group.members[plan.member_id].pending:
+            by_plan.setdefault(plan.plan_id, {}).setdefault(key, []).append(segment)
+        else:
+            of_group.append(left_out_entry(group, key, segment.first, segment.last, "data_loss"))
+    records = [_lost_by_plan(group, group.plans[plan_id], lost) for plan_id, lost in by_plan.items()]
+    if of_group and any(member.query for member in group.members.values()):
+        records.append(DataLost(lost=bounded(of_group)))
+    return records
+
+
+def _lost_by_plan(group: ShareGroup, plan: AcquiredPlan, lost: dict[SharePartitionKey, list[Segment]]) -> DataLost:
+    """The log record of what a pending plan lost. No later row of a sink can decide these records, so they are judged
+    now: whether they are in the batch's output, or else have their dead letter, if the batch completes."""
+    wants_letter = bool(group.config.errors_deadletterqueue_topic_name)
+    is_lost: dict[tuple[Run, Verdict | None], bool] = {}
+    entries: list[LeftOutRange] = []
+    if_completed: list[LeftOutRange] = []
+    for key, segments in lost.items():
+        entries += [left_out_entry(group, key, first, last, "data_loss") for first, last, _ in segments]
+        for first, last, run, verdict in pieces(segments, plan.staged.get(key, [])):
+            if (run, verdict) not in is_lost:
+                is_lost[run, verdict] = _is_lost(plan, run, verdict, wants_letter=wants_letter)
+            if is_lost[run, verdict]:
+                if_completed.append(left_out_entry(group, key, first, last, "data_loss"))
+    return DataLost(
+        plan_id=plan.plan_id,
+        member_id=plan.member_id,
+        lost=bounded(entries),
+        lost_if_completed=bounded(if_completed),
+    )
+
+
+def _is_lost(plan: AcquiredPlan, run: Run, verdict: Verdict | None, *, wants_letter: bool) -> bool:
+    """Whether a record that is gone would be in no output if its batch completed. ``wants_letter``: a rejected record
+    needs a dead letter."""
+    counting = plan.counting(run, verdict)
+    outcome = plan.outcome(run, counting)
+    if outcome == AcknowledgeType.REJECT:
+        return wants_letter and not (verdict is not None and verdict.dead_letter)
+    return outcome == AcknowledgeType.RELEASE or plan.is_unread(run, counting, outcome)
 
 
 def removed_records(group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]]) -> list[Record]:

@@ -385,12 +385,13 @@ class LogStartMoved(Record, frozen=True):
 class DataLost(Record, frozen=True):
     """The log lost offsets that are archived now. With ``plan_id`` and ``member_id``, the member's newest plan held
     them, and that plan's next start reports them; without, no plan held them, and the query that acquires next reports
-    them.
+    them. ``lost_if_completed``: those of them that the plan's completion reports if it comes before a start.
 
-    ``lost`` adds to the unreported losses so far, and replay bounds the sum: one decision may have several such
+    Both lists add to the unreported losses so far, and replay bounds the sum: one decision may have several such
     records, none of which knows the sum."""
 
     lost: tuple[LeftOutRange, ...]
+    lost_if_completed: tuple[LeftOutRange, ...] = ()
     plan_id: Offset | None = None
     member_id: str | None = None
 
@@ -410,6 +411,7 @@ class PlanKept(Record, frozen=True):
     carried: bool
     data_loss: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
+    lost_if_completed: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
     ranges: tuple[tuple[str, PartitionIndex, tuple[tuple[Offset, Offset], ...]], ...] = ()
     reclaims: Offset = 0

@@ -11,9 +11,9 @@ from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Progress, Run
-from coordinator.core.staging import StagedRun
+from coordinator.core.staging import GAP, StagedRun, Verdict
 from coordinator.protocol.topic_names import matches
-from coordinator.protocol.values import SharePartitionKey, client_in_words
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey, client_in_words
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
@@ -40,6 +40,8 @@ class AcquiredPlan:
         processing has worked since then.
     data_loss: offsets that the log lost, reported when the plan was started.
     unreported_losses: offsets that the log lost while no process read the plan; the next start reports them.
+    lost_if_completed: those of them that are in no output if the batch completes without another start; then the group
+        reports them.
     left_out: offsets that the batch goes on without since the last start.
     superseded_plans: the last hundred plans that this one supersedes, the oldest first.
     reclaims: how often a later process reclaimed the plan, which raises all delivery counts by one. The attempts at the
@@ -67,6 +69,7 @@ class AcquiredPlan:
     counts_as_evidence: bool = False
     data_loss: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
+    lost_if_completed: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
     superseded_plans: tuple[int, ...] = ()
     reclaims: int = 0
@@ -100,6 +103,42 @@ class AcquiredPlan:
         if run.state not in HELD or not self.signals:
             return run.progress
         return next(reversed(self.signals.values())).progress
+
+    # --- the outcomes of the plan's records, if it completes now (:mod:`coordinator.core.staging`)
+
+    @property
+    def replaces_output(self) -> bool:
+        """Whether nothing of earlier attempts is left in the target."""
+        return self.replaces is True
+
+    def counting(self, run: Run, verdict: Verdict | None) -> Verdict | None:
+        """The verdict; None if it is of an earlier attempt whose output was replaced."""
+        is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
+        return None if is_older and self.replaces_output else verdict
+
+    def outcome(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        """The outcome of the plan's run. ``verdict``: the verdict on it that counts."""
+        if verdict is GAP:
+            return AcknowledgeType.GAP
+        if verdict is not None and verdict.delivery_count == run.delivery_count:
+            return AcknowledgeType(verdict.settled(replaces=self.replaces_output))
+        silence = self.silence(run, verdict)
+        agrees = verdict is None or verdict.settled(replaces=False) == silence
+        return silence if agrees else AcknowledgeType.RELEASE
+
+    def silence(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        """The outcome of a record that the last attempt did not mention. In implicit mode the record is accepted. The
+        exception is an earlier attempt in explicit mode that did not mention the record either, and whose output may be
+        in the target, unless an attempt has named the record since."""
+        named = -1 if verdict is None else self.reclaims - (run.delivery_count - verdict.delivery_count)
+        unheard = not self.replaces_output and named < max(self.explicit_attempts, default=-1)
+        return AcknowledgeType.RELEASE if self.explicit or unheard else AcknowledgeType.ACCEPT
+
+    def is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
+        """Whether a record that is gone would be accepted although perhaps no task read it. No row of the last attempt
+        names it, and with failOnDataLoss=false tasks skip records that are gone."""
+        named = verdict is not None and verdict.delivery_count == run.delivery_count
+        return outcome == AcknowledgeType.ACCEPT and not (named or self.fail_on_data_loss)
 
 
 @dataclass(slots=True)

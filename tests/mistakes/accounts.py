@@ -10,9 +10,9 @@ import msgspec
 
 from coordinator.core import failed_deliveries
 from coordinator.core.commands import reclaim_plan
-from coordinator.core.commands.complete_plan import _Completion
 from coordinator.core.log_records import LogStartMoved, Record
 from coordinator.core.looks import snapshot
+from coordinator.core.members import AcquiredPlan
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes import rules
@@ -67,7 +67,7 @@ def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
     model=0,
 )
 def accept_what_a_batch_went_on_without(patch: Patch) -> None:
-    patch.setattr(_Completion, "_is_unread", lambda *arguments: False)
+    patch.setattr(AcquiredPlan, "is_unread", lambda *arguments: False)
 
 
 @mistake(

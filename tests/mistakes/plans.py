@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import plan_state
+from coordinator.core import failed_deliveries, plan_state
 from coordinator.core.commands import acquire_for_query as acquire_plan
-from coordinator.core.commands import membership, partitions, reclaim_plan
+from coordinator.core.commands import complete_plan, membership, partitions, reclaim_plan
 from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.looks import snapshot
 from coordinator.core.members import Member
@@ -212,6 +212,31 @@ def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> N
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""
     patch.setattr(partitions, "data_lost", lambda *a: [])
+
+
+@mistake(
+    {
+        rules.LOSS_IS_REPORTED_ONCE: (
+            "core/test_losses::test_without_a_sink_in_explicit_mode_removed_records_are_reported",
+        ),
+    },
+    model=0,
+)
+def complete_a_batch_without_reporting_its_losses(patch: Patch) -> None:
+    """Those of the time after its query's session."""
+    patch.setattr(complete_plan, "data_lost", lambda group, lost, of_plan: failed_deliveries.data_lost(group, lost))
+
+
+@mistake(
+    {
+        rules.LOSS_IS_REPORTED_ONCE: (
+            "core/test_losses::test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it",
+        ),
+    },
+    model=0,
+)
+def report_accepted_records_as_lost(patch: Patch) -> None:
+    patch.setattr(failed_deliveries, "_is_lost", lambda *a, **fields: True)
 
 
 @mistake({rules.TOPIC_IS_ITS_ID: ()}, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))

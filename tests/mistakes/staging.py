@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from coordinator.core import decide, staging
 from coordinator.core.changes import moved
-from coordinator.core.commands import Decision, StageRuns, complete_plan, reclaim_plan, stage_outcomes
+from coordinator.core.commands import Decision, StageRuns, reclaim_plan, stage_outcomes
 from coordinator.core.log_records import PlanStaged, Record, RunsChanged
 from coordinator.core.looks import snapshot
 from coordinator.core.members import AcquiredPlan
@@ -124,12 +124,12 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
 )
 def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     """An older attempt's outcome counts where the last attempt names none."""
-    right = complete_plan._Completion._outcome
+    right = AcquiredPlan.outcome
 
     def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
         return right(self, run, None if verdict is None else verdict._replace(delivery_count=run.delivery_count))
 
-    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+    patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
 @mistake(
@@ -140,13 +140,13 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     model=3,
 )
 def an_older_attempt_has_no_veto(patch: Patch) -> None:
-    right = complete_plan._Completion._outcome
+    right = AcquiredPlan.outcome
 
     def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
         is_older = verdict is not None and verdict.delivery_count != run.delivery_count
         return right(self, run, None if is_older else verdict)
 
-    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+    patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
 @mistake(
@@ -159,14 +159,14 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
     model=3,
 )
 def an_older_attempt_always_vetoes(patch: Patch) -> None:
-    right = complete_plan._Completion._outcome
+    right = AcquiredPlan.outcome
 
     def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
         if verdict is not None and verdict.delivery_count != run.delivery_count:
             return AcknowledgeType.RELEASE
         return right(self, run, verdict)
 
-    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+    patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
 @mistake(

@@ -11,6 +11,7 @@ from coordinator.core import decide, replay, staging
 from coordinator.core.commands import CompletePlan, Decision, StageRuns, complete_plan, stage_outcomes
 from coordinator.core.log_records import PlanStarted, RunsChanged
 from coordinator.core.looks import snapshot
+from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
@@ -55,13 +56,7 @@ def take_every_target_for_one_that_replaces(patch: Patch) -> None:
 
 
 def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
-    right = complete_plan._Completion.__init__
-
-    def begin(self: Any, *args: Any) -> None:
-        right(self, *args)
-        self._replaces = replaces
-
-    patch.setattr(complete_plan._Completion, "__init__", begin)
+    patch.setattr(AcquiredPlan, "replaces_output", property(lambda plan: replaces))
 
 
 @mistake(
@@ -203,12 +198,12 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
 )
 def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     """The last attempt is in implicit mode, one before it was not."""
-    silence = complete_plan._Completion._silence
+    silence = AcquiredPlan.silence
 
     def silent(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        return silence(self, run, verdict) if self._plan.explicit else AcknowledgeType.ACCEPT
+        return silence(self, run, verdict) if self.explicit else AcknowledgeType.ACCEPT
 
-    patch.setattr(complete_plan._Completion, "_silence", silent)
+    patch.setattr(AcquiredPlan, "silence", silent)
 
 
 @mistake(
@@ -219,12 +214,12 @@ def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     model=0,
 )
 def accept_what_no_sink_decided(patch: Patch) -> None:
-    right = complete_plan._Completion._outcome
+    right = AcquiredPlan.outcome
 
     def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
         return AcknowledgeType.ACCEPT if verdict is None else right(self, run, verdict)
 
-    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+    patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
 @mistake(

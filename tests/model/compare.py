@@ -165,6 +165,9 @@ class Comparison:
                 assert keys_of(plan.unreported_losses) == sorted(set(member.newest.unreported_losses)), (
                     "lost while nobody read it"
                 )
+                assert keys_of(plan.lost_if_completed) == sorted(set(member.newest.lost_if_completed)), (
+                    "lost, though the batch completes"
+                )
                 if plan.plan_id != group.members[name].completed:
                     assert keys_of(plan.data_loss) == sorted(set(member.newest.told))
 

@@ -61,6 +61,7 @@ class PlansModel(Naive):
         if kept:
             plan.told = []
             plan.epoch, plan.explicit = member.epoch, self.explicit
+            plan.lost_if_completed = [*plan.unreported_losses] if self.explicit else []
             plan.reclaims += 1
             plan.targets = set()
             plan.offsets = kept
@@ -140,7 +141,8 @@ class PlansModel(Naive):
         offered = plan.offsets
         plan.offsets, gone = self.come_back(member, plan, now_ms, log_starts)
         plan.goes_without = bool(set(offered) - {*plan.offsets, *gone, *plan.unreported_losses})
-        plan.told, plan.unreported_losses = [*told, *plan.unreported_losses, *gone], []
+        plan.told = [*told, *plan.unreported_losses, *gone]
+        plan.unreported_losses, plan.lost_if_completed = [], []
         if plan.epoch != member.epoch:
             plan.reclaims += 1
             plan.targets = set()

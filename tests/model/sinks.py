@@ -174,6 +174,10 @@ class SinksModel(BreakerModel):
             raise Refused("not the newest")
         held = list(self.held(plan))
         member.completed = number
+        for key in plan.lost_if_completed:
+            self.log_lost(key, None)
+            self.met["lost, and completed"] += 1
+        plan.unreported_losses, plan.lost_if_completed = [], []
         if plan.explicit and not member.decides and processed and held:
             self.give_back(held)
             return True
@@ -188,6 +192,23 @@ class SinksModel(BreakerModel):
         member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
         self.settle()
         return False
+
+    def log_lost(self, key: Key, number: int | None) -> None:
+        super().log_lost(key, number)
+        plan = self.plans.get(number or 0)
+        if plan is None or plan is not self.members[plan.member].pending:
+            return
+        record, said = self.partitions[key[0]].records[key[1]], plan.said.get(key, [])
+        outcome = self.outcome_of(plan, self.counting(plan, said, record), record)
+        is_lost = outcome == RELEASE or self.is_unread(plan, key, record)
+        if outcome == REJECT:
+            is_lost = self.dead_letters and not self.has_letter(said)
+        if is_lost:
+            plan.lost_if_completed.append(key)
+
+    def has_letter(self, said: list[Said]) -> bool:
+        """Whether the dead letter of the last outcome is written."""
+        return any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
 
     def judge_rejects(self, plan: Plan, held: list[tuple[Key, Record]], missing: set[Key]) -> None:
         """Counts the batch in the window of rejects; gives the rejected records back if they are too many."""
@@ -263,7 +284,7 @@ class SinksModel(BreakerModel):
             self.archive(key, record)
             self.met["gap at completion"] += 1
             return False
-        letter = any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
+        letter = self.has_letter(said)
         said = self.counting(plan, said, record)
         outcome = self.outcome_of(plan, said, record)
         if outcome == ACCEPT and self.is_unread(plan, key, record):

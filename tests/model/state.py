@@ -113,6 +113,8 @@ class Plan:
     held_since_ms: int = 0
     """As acquired_ms, but no earlier than the load, by the clock of the owner that loaded."""
     unreported_losses: list[Key] = field(default_factory=list)
+    lost_if_completed: list[Key] = field(default_factory=list)
+    """The unreported losses that are in no output if the batch completes before it starts again."""
     told: list[Key] = field(default_factory=list)
     superseded_plans: list[int] = field(default_factory=list)
     """Plans that this one superseded, and that nobody used."""

@@ -12,6 +12,8 @@ outcomes take effect.
   acquires next reports it as lost.
 - The same happens to a record that is gone from the log and that no row of the last attempt names, if the tasks go on
   without such records (failOnDataLoss=false): nobody knows whether a task has read it.
+- What Kafka removed after the query's session had ended was judged in the same way then
+  (:func:`coordinator.core.failed_deliveries.data_lost`), and the losses among it are reported like the others.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
     done = PlanCompleted(
         plan_id=plan.plan_id, member_id=plan.member_id, records=0, evidence=member.evidence, breaker=member.breaker
     )
-    return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
+    told = data_lost(group, lost, plan.lost_if_completed)
+    return Decision((*changes.records(), *told, done), PlanDone(undecided=True))
 
 
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
@@ -123,7 +126,6 @@ class _Completion:
         self._group = group
         self._plan = plan
         self._now_ms = now_ms
-        self._replaces = plan.replaces is True
         self._gaps: dict[SharePartitionKey, list[StagedRun]] = {}
         for gap in command.gaps:
             self._gaps.setdefault(gap.key, []).append((gap.first, gap.last, GAP))
@@ -165,7 +167,8 @@ class _Completion:
             self._judge()
         for key, first, last, after in decided:
             changes.put(key, first, last, after(first))
-        return [*removed_records(self._group, self._lost), *changes.records(), *data_lost(self._group, self._lost)]
+        told = data_lost(self._group, self._lost, self._plan.lost_if_completed)
+        return [*removed_records(self._group, self._lost), *changes.records(), *told]
 
     def _judge_rejects(self) -> None:
         """Find out whether the sinks rejected too many records, and add the batch to the group's window."""
@@ -213,7 +216,7 @@ class _Completion:
             outcome, after = decision
             is_below = last < log_start
             if (is_below and outcome == AcknowledgeType.RELEASE) or (
-                (is_below or first >= end) and self._is_unread(run, verdict, outcome)
+                (is_below or first >= end) and self._plan.is_unread(run, verdict, outcome)
             ):
                 self._lost.append(_lost(partition, first, last, run))
                 continue
@@ -227,18 +230,10 @@ class _Completion:
                 self._released += last - first + 1
             yield partition.key, first, last, after
 
-    def _is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
-        """Whether the record would be accepted although no task may have read it: tasks go on without records that are
-        gone, and no row of the last attempt names the record."""
-        named = verdict is not None and verdict.delivery_count == run.delivery_count
-        return outcome == AcknowledgeType.ACCEPT and not (named or self._plan.fail_on_data_loss)
-
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
         """The outcome of the run, and a function from the first offset of a part to the run after the outcome."""
-        is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
-        if is_older and self._replaces:
-            verdict = None
-        outcome = self._outcome(run, verdict)
+        verdict = self._plan.counting(run, verdict)
+        outcome = self._plan.outcome(run, verdict)
         if outcome == AcknowledgeType.RELEASE:
             return outcome, partial(self._release, run, verdict)
         if outcome == AcknowledgeType.ACCEPT:
@@ -248,24 +243,6 @@ class _Completion:
         else:
             after = moved(run, Event.GAP if run.state == RecordState.ACQUIRED else Event.MISSING)
         return outcome, _always(after)
-
-    def _outcome(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        if verdict is GAP:
-            return AcknowledgeType.GAP
-        if verdict is not None and verdict.delivery_count == run.delivery_count:
-            return AcknowledgeType(verdict.settled(replaces=self._replaces))
-        silence = self._silence(run, verdict)
-        agrees = verdict is None or verdict.settled(replaces=False) == silence
-        return silence if agrees else AcknowledgeType.RELEASE
-
-    def _silence(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        """The outcome of a record that the last attempt did not mention. In implicit mode the record is accepted. The
-        exception is an earlier attempt in explicit mode that did not mention the record either, and whose output may be
-        in the target, unless an attempt has named the record since."""
-        plan = self._plan
-        named = -1 if verdict is None else plan.reclaims - (run.delivery_count - verdict.delivery_count)
-        unheard = not self._replaces and named < max(plan.explicit_attempts, default=-1)
-        return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
 
     def _own_delay(self, verdict: Verdict) -> Delay:
         """Returns the sink's delay, cut so that it lasts no longer from now on: the owner before may have had another

@@ -64,6 +64,7 @@ def _plan_started(group: ShareGroup, record: PlanStarted) -> None:
     plan.explicit, plan.replaces, plan.fail_on_data_loss = record.explicit, None, record.fail_on_data_loss
     plan.data_loss, plan.left_out = record.data_loss, record.left_out
     plan.unreported_losses = record.unreported_losses
+    plan.lost_if_completed = record.unreported_losses if record.explicit else ()
     plan.ranges = _still_held(group, plan)
 
 
@@ -121,6 +122,7 @@ def _plan_completed(group: ShareGroup, record: PlanCompleted) -> None:
     # Nothing but the plan id of a completed plan is needed any more.
     member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
     member.newest.data_loss, member.newest.superseded_plans = (), ()
+    member.newest.unreported_losses, member.newest.lost_if_completed = (), ()
 
 
 def _evidence_cleared(group: ShareGroup, record: EvidenceCleared) -> None:
@@ -141,6 +143,7 @@ def _data_lost(group: ShareGroup, record: DataLost) -> None:
     plan = group.members[record.member_id].newest
     assert plan is not None and plan.plan_id == record.plan_id
     plan.unreported_losses = bounded((*plan.unreported_losses, *record.lost))
+    plan.lost_if_completed = bounded((*plan.lost_if_completed, *record.lost_if_completed))
 
 
 def _plan_kept(group: ShareGroup, record: PlanKept) -> None:

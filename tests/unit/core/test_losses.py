@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
@@ -24,6 +26,7 @@ from tests.support.group_driver import (
     ranges,
     started_plan,
 )
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, said
 
 Told = list[tuple[str, int, int, int]]
 
@@ -186,3 +189,100 @@ def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> No
     assert group.group.unreported_losses == (), "no other query is told again"
     after = group.restart(following, fail_on_data_loss=True)
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
+
+
+LATE = [("orders", 0, 0, 4)]
+"""What Kafka removed before the batch of the records 0 to 19 was completed."""
+RETURNS = [pytest.param(True, id="with its session"), pytest.param(False, id="after its session ended")]
+
+
+def late_batch(**configs: str) -> tuple[GroupDriver, str]:
+    group = GroupDriver(records=100, **configs)
+    group.join()
+    plan = group.next(limit=20).plan.plan_id
+    group.start(plan)
+    return group, plan
+
+
+def remove(group: GroupDriver, *, with_session: bool) -> None:
+    """Kafka removes the first five records, while the query is there or after it was away."""
+    if not with_session:
+        group.pass_time(60_000)
+        group.join()
+    group.move_log_start(5)
+    from_snapshot(group)
+    group.join()
+
+
+@pytest.mark.parametrize("with_session", RETURNS)
+@pytest.mark.parametrize(
+    ("configs", "rows", "reported"),
+    [
+        ({}, (), []),
+        ({}, (said(0, 19, ACCEPT),), []),
+        ({}, (said(0, 19, RELEASE),), LATE),
+        ({}, (said(0, 19, REJECT),), []),
+        (EXPLICIT, (said(2, 19, ACCEPT),), [("orders", 0, 0, 1)]),
+        (EXPLICIT, (), LATE),
+        (DLQ, (said(0, 19, REJECT, dead_letter=True),), []),
+    ],
+    ids=["nothing said", "accepted", "released", "rejected", "some accepted", "explicit silence", "dead letter"],
+)
+def test_what_a_batch_did_not_accept_and_kafka_removed_is_reported(configs, rows, reported, with_session) -> None:
+    group, plan = late_batch(**configs)
+    group.silent()
+    if rows:
+        group.stage(*rows)
+    remove(group, with_session=with_session)
+    assert next_told(group, plan) == reported
+    assert group.group.unreported_losses == ()
+
+
+def test_without_a_sink_in_explicit_mode_removed_records_are_reported() -> None:
+    group, plan = late_batch(**EXPLICIT)
+    remove(group, with_session=False)
+    assert next_told(group, plan) == LATE
+
+
+def test_an_unwritten_dead_letter_of_a_removed_record_is_reported() -> None:
+    group, plan = late_batch(**DLQ)
+    group.stage(said(0, 2, REJECT, dead_letter=True), said(3, 19, REJECT))
+    remove(group, with_session=False)
+    assert next_told(group, plan) == [("orders", 0, 3, 4)]
+
+
+@pytest.mark.parametrize(("replaces", "reported"), [(False, LATE), (True, [])])
+def test_attempts_that_disagree_about_a_removed_record_lose_it(replaces, reported) -> None:
+    group, plan = late_batch()
+    group.stage(said(0, 19, RELEASE))
+    group.restart(plan)
+    group.stage(said(0, 19, ACCEPT, 2), replaces=replaces)
+    remove(group, with_session=False)
+    assert next_told(group, plan) == reported
+
+
+def test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it() -> None:
+    for fails, reported in ((True, []), (False, LATE)):
+        group, plan = late_batch()
+        group.restart(plan, fail_on_data_loss=fails)
+        remove(group, with_session=False)
+        assert next_told(group, plan) == reported
+
+
+def test_a_batch_that_starts_again_reports_its_losses_once() -> None:
+    group, plan = late_batch(**EXPLICIT)
+    group.stage(said(5, 19, ACCEPT))
+    remove(group, with_session=False)
+    assert told(group.start(plan)) == LATE
+    assert next_told(group, plan) == []
+
+
+def test_a_batch_committed_without_reading_it_reports_its_losses_in_explicit_mode() -> None:
+    group = GroupDriver(records=100, **EXPLICIT)
+    group.join()
+    plan = group.next(limit=20).plan.plan_id
+    group.pass_time(60_000)
+    group.join()
+    group.move_log_start(5)
+    assert group.next().plan.plan_id == plan, "the process that is back acquires it again"
+    assert next_told(group, plan) == LATE

@@ -242,10 +242,11 @@ def test_defaults_of_stored_records_never_change() -> None:
             "fail_on_data_loss": True,
         },
         "PlanCompleted": {"evidence": False, "breaker": None, "reject_window": None},
-        "DataLost": {"plan_id": None, "member_id": None},
+        "DataLost": {"lost_if_completed": (), "plan_id": None, "member_id": None},
         "PlanKept": {
             "data_loss": (),
             "unreported_losses": (),
+            "lost_if_completed": (),
             "left_out": (),
             "ranges": (),
             "reclaims": 0,
