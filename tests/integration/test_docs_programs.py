@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from sharegroup import ShareConsumer
+from share_source.offset_options import parse_starting_offsets
+from sharegroup import Admin, ShareConsumer, offsets_from_file
+from sharegroup.__main__ import run
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.readme import printed
+from tests.support.readme import printed, printed_command
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
@@ -104,3 +109,40 @@ def test_the_redrives_of_the_page_run_on_an_empty_topic(world, topic):
     for written in ("dlq.billing", "orders.retry"):
         program = program.replace(f'"{written}"', f'"{topic(written)}"')
     assert world.run(program)["report"].sent == 0
+
+
+GROUPS_PAGE = "docs/learn/coming-from/consumer-groups.md"
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+def commits(kafka: KafkaBroker, group: str, offsets: dict[tuple[str, int], int]) -> bool:
+    """Whether a consumer commits the offsets: not while the broker creates its topic of offsets."""
+    old = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    try:
+        old.commit(offsets=[TopicPartition(*at, offset) for at, offset in offsets.items()], asynchronous=False)
+    except KafkaException:
+        return False
+    finally:
+        old.close()
+    return True
+
+
+def test_a_share_group_begins_where_the_consumer_group_of_its_name_stood(kafka, topic, unique, tmp_path):
+    orders, group, file = topic("orders", partitions=2), unique("group"), str(tmp_path / "offsets.csv")
+    for partition in (0, 1):
+        kafka.produce(orders, ["a", "b", "c"], partition=partition)
+    wait_until(lambda: commits(kafka, group, {(orders, 0): 1, (orders, 1): 2}), what="the broker takes the offsets")
+    names = {"localhost:9092": kafka.bootstrap, "billing": group, "offsets.csv": file}
+    exporting, _, _ = printed_command(GROUPS_PAGE, "kafka-consumer-groups.sh", names).partition(" > ")
+    exported = kafka.run_tool(GROUPS_TOOL, *shlex.split(exporting)[1:])
+    (tmp_path / "offsets.csv").write_text(exported)
+    offsets = offsets_from_file(file)
+    assert offsets == {orders: {0: 1, 1: 2}}
+    assert parse_starting_offsets(json.dumps(offsets), (orders,), None) == json.dumps(
+        {orders: {"0": 1, "1": 2}}, separators=(",", ":")
+    )
+    World(kafka, orders, group, values=()).run(printed(GROUPS_PAGE, "Where the old group stands"))
+    assert run(shlex.split(printed_command(GROUPS_PAGE, "sharegroup groups", names))[1:]) == 0
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        found = {each.partition: each.start_offset for each in admin.list_offsets(group).partitions}
+    assert found == {0: 1, 1: 2}

@@ -31,6 +31,17 @@ def printed(page: str, heading: str) -> str:
     return found[1]
 
 
+def printed_command(page: str, begin: str, names: Mapping[str, str]) -> str:
+    """The first command of the page that begins so, in one line, with these names in place of the printed ones."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    found = re.search(rf"^    ({re.escape(begin)} .*)$", text, re.MULTILINE)
+    assert found, f"{page} has no command {begin}"
+    command = found[1]
+    for written, ours in names.items():
+        command = command.replace(written, ours)
+    return command
+
+
 def run_test_files(page: str, files: Mapping[str, str], folder: Path, env: Mapping[str, str], *options: str) -> None:
     """Runs pytest in ``folder`` over programs of the page, by file and heading. Each has to pass."""
     for name, heading in files.items():
