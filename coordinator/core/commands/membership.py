@@ -7,7 +7,7 @@ from functools import partial
 
 from coordinator.config.group_keys import DEAD_LETTER_SOURCES
 from coordinator.config.resolved import GroupConfig, changed_configs
-from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
+from coordinator.core.changes import Changes, MemoizedTransition, count_records, moved, split_at
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
@@ -83,13 +83,20 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
         check_dead_letter_topic_kept(group, config)
     if configs != group.configs:
         check_dead_letter_sources(group, config)
-    if config.share_order != group.config.share_order and (carried := sum(map(_carried, group.partitions.values()))):
-        raise OrderInUse(group_id=group.group_id, order=config.share_order, count=carried)
+    if config.share_order != group.config.share_order and (used := _used(group)):
+        raise OrderInUse(group_id=group.group_id, order=config.share_order, count=used)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
 
 
-def _carried(partition: SharePartition) -> int:
-    return sum(partition.runs.carried.values())
+def _used(group: ShareGroup) -> int:
+    """How many records members hold, or queries may come back to."""
+    return count_records(
+        segment
+        for plan in group.plans.values()
+        for _, segments in group.carrying(plan)
+        for segment in segments
+        if plan.query or segment.run.state in HELD
+    )
 
 
 def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:
@@ -281,13 +288,13 @@ def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: 
     of later records of the share partition end with them, without a failure."""
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
     available: set[SharePartitionKey] = set()
-    for partition, (first, last, run) in _held(group, plan):
+    for partition, (first, last, run) in _carried(group, plan):
         if run.deadline_ms is not None and group.locks.deadline_ms(run.deadline_ms) < now_ms:
             lost = _below_log_start(partition, last, run) or lost_lock(run)
             changes.put(partition.key, first, last, lost)
             if group.config.is_ordered and lost.state == RecordState.AVAILABLE:
                 available.add(partition.key)
-        elif partition.key in available:
+        elif partition.key in available and run.state in HELD:
             changes.put(partition.key, first, last, given_back(run))
 
 
@@ -319,21 +326,21 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
     left_plan: set[SharePartitionKey] = set()
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
         ended = MemoizedTransition(partial(_ended, group, plan, now_ms, left))
-        for partition, (first, last, run) in _held(group, plan):
+        for partition, (first, last, run) in _carried(group, plan):
+            after = ended(run) if run.state in HELD else run
             if (gone := _below_log_start(partition, last, run)) is not None:
+                after = gone
                 if plan.query:
                     lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
-                after = ended(run)
                 if partition.key in left_plan:
                     after = after._replace(plan_id=None)
                 elif group.config.is_ordered and after.state == RecordState.AVAILABLE and after.plan_id is None:
                     left_plan.add(partition.key)
                 evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
-            else:
-                after = ended(run)
-            changes.put(partition.key, first, last, gone or after)
+            if after != run:
+                changes.put(partition.key, first, last, after)
     records: list[Record] = [*changes.records(), *data_lost(group, lost)]
     if evidence_is_old:
         records.append(EvidenceCleared())
@@ -363,12 +370,11 @@ def _orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> R
     return run._replace(deadline_ms=min(deadline_ms, now_ms + grace_ms))
 
 
-def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, Segment]]:
+def _carried(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, Segment]]:
     return [
         (partition, part)
         for partition, segments in group.carrying(plan)
         for segment in segments
-        if segment.run.state in HELD
         for part in split_at(segment, partition.log_start)
     ]
 

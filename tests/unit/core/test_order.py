@@ -177,6 +177,17 @@ def test_a_sessions_end_takes_along_what_follows_a_quarantined_record() -> None:
     assert not group.partition().runs.carried
 
 
+def test_a_sessions_end_takes_along_what_was_released_by_hand() -> None:
+    """An administrator released record 2, and its query may still come back to it."""
+    group = ordered(records=3, **{"share.delivery.count.limit": "2"})
+    plan = begun(group, limit=3)
+    replayed_until(group, plan, 1)
+    by_hand = {"decision": "release", "reason": "", "execute": True}
+    group.run(DecideRecords(group_id="billing", topic="orders", partition=0, first=2, last=2, **by_hand))
+    group.pass_time(SESSION_MS + 1)
+    assert offsets(group.restart(plan, "a")) == 0, "records 0 and 1 are quarantined, and not done"
+
+
 # --- members that share the partitions
 
 
@@ -297,6 +308,16 @@ def test_order_does_not_change_while_records_are_held(before: str, after: str) -
     group.complete(plan, "a")
     group.run(AlterConfigs(configs={"share.order": after}))
     assert group.group.config.share_order == after
+
+
+def test_order_may_change_once_its_share_consumers_are_gone() -> None:
+    group = consumers()
+    fetched(group, 4)
+    with pytest.raises(OrderInUse, match="4 record"):
+        group.run(AlterConfigs(configs={"share.order": "none"}))
+    group.pass_time(SESSION_MS + 1)
+    group.run(AlterConfigs(configs={"share.order": "none"}))
+    assert not group.group.config.is_ordered
 
 
 def test_order_does_not_change_while_a_query_may_come_back() -> None:
