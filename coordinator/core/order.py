@@ -35,30 +35,47 @@ Held = dict[SharePartitionKey, list[Segment]]
 """Segments by share partition, ascending, in the state in which the acquiring member holds them."""
 
 
-def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int) -> list[Log]:
+def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int, available_ms: int) -> list[Log]:
     """The logs from which the member may acquire: in an ordered group those of which nobody holds a record. While other
-    members wait, the member leaves them their part of the free logs with work, those with the smaller backlogs."""
+    members wait, the member leaves them their part of the free logs with work that they may acquire from, those with
+    the smaller backlogs. ``available_ms``: records that were released later are not for this member."""
     if not group.config.is_ordered:
         return logs
     unheld = [log for log in logs if not log[0].acquired_count]
-    topic_ids = {partition.key.topic_id for partition, _ in unheld}
-    waiting = sum(
-        each.until_ms > now_ms and not topic_ids.isdisjoint(each.topic_ids)
-        for each in group.waiting.values()
-        if each.member_id != member.member_id
-    )
-    if not waiting:
+    others = [each for each in group.waiting.values() if each.until_ms > now_ms and each.member_id != member.member_id]
+    if not others:
         return unheld
-    with_work = [log for log in unheld if _has_work(*log, now_ms)]
-    most = -(-len(with_work) // (1 + waiting))
-    largest = nlargest(most, with_work, key=lambda log: log[1] - log[0].start_offset)
-    keys = {partition.key for partition, _ in largest}
-    return [log for log in with_work if log[0].key in keys]
+    with_work = [log for log in unheld if _has_work(*log, now_ms, available_ms)]
+    waiting, wanted = _wanted(group, others, {partition.key for partition, _ in with_work})
+    shared = [log for log in with_work if log[0].key in wanted]
+    most = -(-len(shared) // (1 + waiting))
+    largest = nlargest(most, shared, key=lambda log: log[1] - log[0].start_offset)
+    left = wanted - {partition.key for partition, _ in largest}
+    return [log for log in unheld if log[0].key not in left]
 
 
-def _has_work(partition: SharePartition, end: int, now_ms: int) -> bool:
-    front = next(partition.runs.undone_from(partition.start_offset), None)
-    return end > partition.end_offset if front is None else (front.run.not_before_ms or 0) <= now_ms
+def _has_work(partition: SharePartition, end: int, now_ms: int, available_ms: int) -> bool:
+    front = next(partition.runs.all_available(), None)
+    if front is None:
+        return end > partition.end_offset
+    return front.first < end and (front.run.not_before_ms or 0) <= (now_ms if front.run.quarantined else available_ms)
+
+
+def _wanted(
+    group: ShareGroup, others: Iterable[MemberWaits], keys: set[SharePartitionKey]
+) -> tuple[int, set[SharePartitionKey]]:
+    """How many of these members wait for a share partition of ``keys``, and which of them they may acquire from."""
+    waiting, wanted, topic_ids = 0, set[SharePartitionKey](), set[str]()
+    topics = {key.topic_id for key in keys}
+    for each in others:
+        if group.members[each.member_id].is_assigned:
+            assigned = keys & group.assignment.get(each.member_id, frozenset())
+            wanted |= assigned
+            waiting += bool(assigned)
+        else:
+            topic_ids |= topics.intersection(each.topic_ids)
+            waiting += not topics.isdisjoint(each.topic_ids)
+    return waiting, wanted | {key for key in keys if key.topic_id in topic_ids}
 
 
 def waits(group: ShareGroup, member: Member, logs: Iterable[Log], now_ms: int) -> tuple[MemberWaits, ...]:
@@ -79,8 +96,7 @@ def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int
     ``end``. In an ordered group nothing is yielded beyond a record that has to wait."""
     runs: Iterable[Segment] = partition.runs.available(now_ms)
     if group.config.is_ordered:
-        undone = partition.runs.undone_from(partition.start_offset)
-        runs = takewhile(lambda segment: _is_due(segment.run, now_ms), undone)
+        runs = takewhile(lambda segment: _is_due(segment.run, now_ms), partition.runs.all_available())
     for first, last, run in runs:
         first, last = max(first, partition.start_offset), min(last, end - 1)
         if first <= last:
@@ -88,7 +104,7 @@ def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int
 
 
 def _is_due(run: Run, now_ms: int) -> bool:
-    return run.state == RecordState.AVAILABLE and not run.quarantined and (run.not_before_ms or 0) <= now_ms
+    return not run.quarantined and (run.not_before_ms or 0) <= now_ms
 
 
 def delivered_alone(group: ShareGroup, partition: SharePartition) -> Iterator[Segment]:
@@ -97,8 +113,8 @@ def delivered_alone(group: ShareGroup, partition: SharePartition) -> Iterator[Se
     if not group.config.is_ordered:
         yield from partition.runs.quarantined()
     elif partition.runs.has_quarantined:
-        first = next(partition.runs.undone_from(partition.start_offset))
-        if first.run.quarantined and first.run.state == RecordState.AVAILABLE:
+        first = next(partition.runs.all_available())
+        if first.run.quarantined:
             yield first._replace(first=max(first.first, partition.start_offset))
 
 

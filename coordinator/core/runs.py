@@ -8,6 +8,7 @@ keep the counts and indexes beside the map.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from typing import NamedTuple
 
 from sortedcontainers import SortedDict, SortedList
@@ -205,11 +206,12 @@ class RunMap:
         for first in firsts:
             yield Segment(first, *self._runs[first])
 
-    def undone_from(self, offset: int) -> Iterator[Segment]:
-        """Yield the whole runs from ``offset`` on whose records are AVAILABLE or held, in offset order."""
-        for whole in self.whole_from(offset):
-            if whole.run.state not in TERMINAL and whole.run.state != RecordState.ARCHIVING:
-                yield whole
+    def all_available(self) -> Iterator[Segment]:
+        """Yield the whole AVAILABLE runs in offset order, also those that may not be acquired yet. The runs that wait
+        for their dead letters, which may be many, are not looked at."""
+        later = sorted(first for _, first in (*self._delayed, *self._quarantined))
+        for first in merge(self._ready, later):
+            yield Segment(first, *self._runs[first])
 
     def quarantined(self) -> Iterator[Segment]:
         """Yield the whole AVAILABLE runs that are delivered only alone, the least recently tried first."""

@@ -48,7 +48,7 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
         return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
     of_member = _rotated(group, member, command)
-    logs = free(group, member, of_member, now_ms)
+    logs = free(group, member, of_member, now_ms, now_ms)
     if waiting := held_back(partition for partition, _ in of_member):
         return Decision((), AcquiredReply(held_back=waiting))
     left, ranges = command.max_records, MAX_RANGES

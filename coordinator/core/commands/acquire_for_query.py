@@ -162,7 +162,7 @@ class Acquisition:
         self.held_back = held_back(partition for partition, _ in logs)
         if self.held_back:
             return
-        self._take_from(member, free(self.group, member, logs, self.now_ms))
+        self._take_from(member, free(self.group, member, logs, self.now_ms, self._available_ms))
         if not self.taken:
             self.waits = waits(self.group, member, logs, self.now_ms)
 
@@ -188,6 +188,12 @@ class Acquisition:
         ]
         return rotated(logs, member, [partition for partition, _ in logs])
 
+    @property
+    def _available_ms(self) -> int:
+        """Records that were released later are not for this query: an AvailableNow run ends."""
+        began_ms = self.command.began_ms
+        return self.now_ms if began_ms is None else min(self.now_ms, began_ms - 1)
+
     def _room(self, partition: SharePartition) -> int:
         return room(self.group, partition, self.counts.get(partition.key, 0))
 
@@ -198,10 +204,8 @@ class Acquisition:
         keep_class: int | None = None
         left = self.most if self.most_returned is None else self.most_returned
         hard = self.group.config.share_acquire_mode == "record_limit" or self.most_returned is not None
-        now_ms, began_ms = self.now_ms, self.command.began_ms
-        available_ms = now_ms if began_ms is None else min(now_ms, began_ms - 1)
         for partition, end in logs:
-            for first, last, run in returned(self.group, partition, end, available_ms):
+            for first, last, run in returned(self.group, partition, end, self._available_ms):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
                 if (most := self._room(partition)) <= 0:

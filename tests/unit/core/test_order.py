@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands import AlterConfigs, AssignPartitions
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DecideRecords, ReleaseMember
 from coordinator.protocol.errors import OrderInUse
@@ -219,6 +219,31 @@ def test_a_partition_whose_first_record_waits_is_no_part() -> None:
     group.next(member="b")
     group.ends[1] = 20
     assert [p.partition for p in group.next(plan, "a").plan.partitions] == [1]
+
+
+def test_nobody_leaves_a_part_to_a_member_that_may_not_acquire_it() -> None:
+    """A ShareConsumer waits for partition 0, which is assigned to it: partition 1 is not left to it."""
+    group = ordered(records=10, partitions=2)
+    for consumer in ("c1", "c2"):
+        group.join(consumer, query=False, topics=("orders",))
+    group.run(AssignPartitions())
+    consumer = next(name for name, keys in group.group.assignment.items() if group.partition(0).key in keys)
+    plan = begun(group)
+    assert fetched(group, 10, consumer) == []
+    group.ends |= {0: 30, 1: 20}
+    assert ranges(group.next(plan, "a"), 1) == [(10, 19, 1)]
+
+
+def test_the_part_of_an_available_now_run_is_what_it_may_acquire() -> None:
+    """It may not acquire partition 0, whose first record it has released, but partition 1."""
+    group = ordered(records=10, partitions=2)
+    began_ms = group.now_ms
+    plan = begun(group, limit=2)
+    group.stage(OutcomeRun(0, 0, 1, RELEASE), partition=0)
+    group.next(member="b")
+    group.complete(plan, "a")
+    group.ends[0] = 30
+    assert ranges(group.acquire(plan, "a", began_ms=began_ms), 1) == [(1, 9, 1)]
 
 
 def test_one_partition_stays_with_its_member() -> None:
