@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from coordinator.client.group_options import GroupOptions, shared_fields
 from coordinator.client.options import MEMBER_NAME, by_lower_name, count, flag
-from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.option_errors import InvalidOption
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
+from coordinator.protocol.option_errors import InvalidOption, RefusedOption
 from coordinator.protocol.topic_names import check_pattern, check_topic, is_topic_name
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
@@ -22,6 +22,11 @@ from share_source.source_option_table import TABLE
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 LEAST_POLL_TIMEOUT_MS = 120_000
 """The default of kafkaConsumer.pollTimeoutMs is at least this many milliseconds, as in Spark's Kafka source."""
+
+_UNCUT = (
+    'Remove the option. maxOffsetsPerTrigger limits a batch, and df.repartition("key").sortWithinPartitions("topic", '
+    '"partition", "offset") divides its work by key.'
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -52,13 +57,14 @@ class SourceOptions(GroupOptions):
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
             NoSubscription, SeveralSubscriptions: not exactly one option says what to read.
+            RefusedOption: as of :meth:`check_order`, too, if the options themselves set share.order.
         """
         given = by_lower_name(options)
         shared = shared_fields(given, TABLE, "it names the share group whose records this query takes part in.")
         topics, pattern, assign = _subscription(given)
         # A task waits for brokers as long as its query does.
         outage_ms = CoordinatorConfig.parse(shared["coordinator_configs"]).share_broker_outage_timeout_ms
-        return cls(
+        parsed = cls(
             **shared,
             topics=topics,
             topic_pattern=pattern,
@@ -72,6 +78,19 @@ class SourceOptions(GroupOptions):
             poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs") or max(outage_ms, LEAST_POLL_TIMEOUT_MS),
             member_name=str(MEMBER_NAME.parse(given.get(MEMBER_NAME.name, ""))),
         )
+        parsed.check_order(ordered=GroupConfig.parse(changed_configs({}, parsed.group_configs)).is_ordered)
+        return parsed
+
+    def check_order(self, *, ordered: bool) -> None:
+        """Check that no option cuts partitions into several tasks if the group is ordered. Raises RefusedOption."""
+        cuts = {"minPartitions": self.min_partitions, "maxRecordsPerPartition": self.max_records_per_partition}
+        for option, given in cuts.items():
+            if ordered and given is not None:
+                reason = (
+                    f"share group {self.group_id} delivers the records of each partition in order "
+                    "(share.order=partition), and this option would cut partitions into several tasks."
+                )
+                raise RefusedOption(option=option, reason=reason, instead=_UNCUT)
 
 
 def _subscription(

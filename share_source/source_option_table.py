@@ -43,8 +43,16 @@ OPTIONS = (
         "run of records that was returned is not cut to meet it.",
     ),
     Option(MEMBER_NAME.name, "the query's, else the application's", MEMBER_NAME.doc, "not there"),
-    Option("minPartitions", "none", "Cut large ranges so that a batch has at least this many tasks."),
-    Option("maxRecordsPerPartition", "no limit", "Cut ranges so that a task reads at most this many records."),
+    Option(
+        "minPartitions",
+        "none",
+        "Cut large ranges so that a batch has at least this many tasks. Refused with share.order=partition.",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "no limit",
+        "Cut ranges so that a task reads at most this many records. Refused with share.order=partition.",
+    ),
     Option("includeHeaders", "false", "Add the column headers."),
     Option(
         "failOnDataLoss",

@@ -259,6 +259,7 @@ class PlanReply(Message, frozen=True):
     data_loss: offsets of the plan, and of deleted topics, that the logs no longer hold. A repeated request of the same
         member epoch gets them again. A reader with failOnDataLoss fails for them once.
     isolation_level: the group's level at a StartPlan, which may have changed since the member joined.
+    ordered: at a StartPlan, whether the group is ordered by partition: no task may then have a part of a partition.
     given_up: records that this request gave up at the limit of tries. The coordinator logs them as well.
     outcomes: how many records of the completed plan were accepted, released and rejected, by these words. A repeated
         request gets neither ``given_up`` nor ``outcomes`` again.
@@ -274,6 +275,7 @@ class PlanReply(Message, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
     data_loss: tuple[LeftOut, ...] = ()
     isolation_level: str = ""
+    ordered: bool = False
     given_up: tuple[GivenUp, ...] = ()
     outcomes: dict[str, int] = {}
     undecided_left: int = 0

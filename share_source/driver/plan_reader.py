@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from coordinator.client.group_options import connect
 from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
+from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
     LatestOffsets,
@@ -171,6 +172,7 @@ class PlanReader(DataSourceStreamReader):
 
         Raises:
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
+            RefusedOption: the group is ordered, and an option would cut its partitions.
             PlanDiffersFromLog: the group's plan differs from the plan in Spark's log; nothing was changed.
             ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
         """
@@ -202,11 +204,13 @@ class PlanReader(DataSourceStreamReader):
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
+        self._options.check_order(ordered=reply.ordered)
         partitions = reply.plan.partitions
         if offset != self._acquired:
             partitions = self._without_damage(session, reply)
         plan_id = reply.plan.plan_id or offset.plan_id
-        tasks = self._tasks(partitions, plan_id, reply.isolation_level or session.isolation_level)
+        level = reply.isolation_level or session.isolation_level
+        tasks = self._tasks(partitions, plan_id, level, ordered=reply.ordered)
         plan = self._plan_of_tasks(session, plan_id)
         return [TaskPartition(task, plan) for task in tasks]
 
@@ -250,13 +254,16 @@ class PlanReader(DataSourceStreamReader):
             for part in partitions
         )
 
-    def _tasks(self, partitions: Iterable[PartitionPlan], plan_id: str, isolation_level: str) -> list[ReadTask]:
+    def _tasks(
+        self, partitions: Iterable[PartitionPlan], plan_id: str, isolation_level: str, *, ordered: bool
+    ) -> list[ReadTask]:
         options = self._options
         cut = plan_tasks(
             self._ranges_of(partitions, plan_id),
             min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
+            ordered=ordered,
         )
         # A task without ranges leaves the note by which the sink of an empty batch knows its plan.
         return [self._task(of_task, isolation_level) for of_task in cut or [()]]
@@ -309,6 +316,7 @@ class PlanReader(DataSourceStreamReader):
             self._session = open_session(self._options, member_id)
             before_sigterm_ends(self.stop)
             log_started(self._options, self._session, is_new=member_id == self._new_member_id)
+            self._options.check_order(ordered=GroupConfig.parse(self._session.joined.configs).is_ordered)
         if self._available_now and self._until is None:
             reply = self._session.call(lambda who: LatestOffsets(**who))
             self._until, self._began_ms = reply.ends, reply.now_ms

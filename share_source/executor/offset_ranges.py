@@ -6,6 +6,7 @@ A plan has offset ranges; a task may read parts of several partitions, and a lar
 - Tasks follow the order of topics, partitions and offsets. So a partition falls to the same task from batch to batch,
   as long as the amounts stay alike, and that task's worker may have a consumer at the right offset already.
 - A task costs about 70 ms before its first row, so a small batch is one task.
+- In an ordered group (share.order=partition) all ranges of a partition are in one task.
 
 A "record" is an offset here: nobody has read the log yet, so gaps count too.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -53,20 +54,21 @@ def plan_tasks(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
     parallelism: int = 1,
+    ordered: bool = False,
 ) -> list[Task]:
     """Returns the tasks of a batch, in the order of their ranges; none for an empty plan.
 
     No task has more than ``max_records_per_partition`` records. There are at least ``min_partitions`` tasks, or one for
-    each record if there are fewer records.
+    each record if there are fewer records. If the group is ``ordered``, neither limit may be given.
     """
-    ordered = _in_order(partitions)
-    total = sum(part.records for part in ordered)
+    parts = _in_order(partitions)
+    total = sum(part.records for part in parts)
     if not total:
         return []
     most = max_records_per_partition or total
     wanted = max(parallelism if total >= SMALL_BATCH_RECORDS else 1, min_partitions or 1, -(-total // most))
-    sizes = _sizes([part.records for part in ordered], min(wanted, total), most)
-    return _cut(ordered, sizes)
+    counts = [part.records for part in parts]
+    return _cut(parts, _whole_sizes(counts, wanted) if ordered else _sizes(counts, min(wanted, total), most))
 
 
 def _in_order(partitions: Iterable[PartitionRanges]) -> list[PartitionRanges]:
@@ -92,6 +94,14 @@ def _sizes(counts: list[int], tasks: int, most: int) -> list[int]:
         sizes.append(end - start)
         start = end
     return [*sizes, total - start]
+
+
+def _whole_sizes(counts: list[int], tasks: int) -> list[int]:
+    """Returns the number of records of each task: up to ``tasks`` even shares, moved to partitions' edges."""
+    edges = list(accumulate(counts))
+    total = edges[-1]
+    ends = {total, *(_nearest(edges, total * n // tasks, total) for n in range(1, tasks))}
+    return [end - start for start, end in pairwise([0, *sorted(ends)])]
 
 
 def _nearest(edges: list[int], offset: int, distance: float) -> int:

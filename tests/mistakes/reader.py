@@ -134,7 +134,7 @@ def never_fail_for_a_loss(patch: Patch) -> None:
         reply = session.call(lambda who: plan_reader.StartPlan(**who, plan_id=offset.plan_id, fail_on_data_loss=True))
         return [
             plan_reader.TaskPartition(task)
-            for task in self._tasks(reply.plan.partitions, offset.plan_id, session.isolation_level)
+            for task in self._tasks(reply.plan.partitions, offset.plan_id, session.isolation_level, ordered=False)
         ]
 
     patch.setattr(ShareGroupStreamReader, "_start_plan", start_plan)

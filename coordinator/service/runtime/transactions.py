@@ -288,8 +288,10 @@ def start_plan(
                 unsubscribed_topic_ids=unsubscribed,
             )
         )
-        level = group.config.share_isolation_level
-        return msgspec.structs.replace(reply, isolation_level=level, **_altered(group, request.plan_id))
+        level, ordered = group.config.share_isolation_level, group.config.is_ordered
+        return msgspec.structs.replace(
+            reply, isolation_level=level, ordered=ordered, **_altered(group, request.plan_id)
+        )
 
     return transaction
 

@@ -120,3 +120,17 @@ def test_a_cut_keeps_many_small_ranges_and_their_counts():
     tasks = plan_tasks(plan, parallelism=2)
     assert len(tasks) == 2
     assert sum(len(task[0].ranges) for task in tasks) == 10_000
+
+
+@given(plans(), st.integers(1, 8))
+def test_tasks_of_an_ordered_group_never_cut_a_partition(plan, parallelism):
+    tasks = plan_tasks(plan, parallelism=parallelism, ordered=True)
+    assert [each for task in tasks for each in task] == sorted(each for each in plan if each.ranges)
+    assert len(tasks) <= parallelism
+
+
+def test_partitions_of_an_ordered_group_are_divided_among_tasks():
+    plan = [orders(p, (0, size - 1, 1)) for p, size in enumerate([1, 1, 60_000, 20_000])]
+    tasks = plan_tasks(plan, parallelism=2, ordered=True)
+    assert [[each.partition for each in task] for task in tasks] == [[0, 1, 2], [3]]
+    assert len(plan_tasks([orders(0, (0, 99_999, 1))], parallelism=4, ordered=True)) == 1

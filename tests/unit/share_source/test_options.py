@@ -245,6 +245,13 @@ def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement() -
         assert instead in str(caught.value)
 
 
+@pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])
+def test_an_option_that_cuts_partitions_contradicts_an_order(option: str) -> None:
+    with pytest.raises(RefusedOption, match=rf"{option} can't .*share\.order=partition.*sortWithinPartitions"):
+        options(**{option: "4", "share.order": "partition"})
+    assert options(**{option: "4", "share.order": ""})
+
+
 def test_a_ruled_out_kafka_property_is_refused_with_the_replacement() -> None:
     for key, instead in [
         ("auto.offset.reset", "startingOffsets"),

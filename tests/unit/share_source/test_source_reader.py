@@ -12,12 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
-from coordinator.core.commands import acquisition
+from coordinator.core.commands import AlterConfigs, acquisition
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_state import RecordState
 from coordinator.kafka.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
+from coordinator.protocol.option_errors import RefusedOption
 from coordinator.protocol.receipts import receipt_digest
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from share_source.errors import TriggerOnceRefused
@@ -53,6 +54,28 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
         assert source.partitions(start, end) == first, "a self-union reads the same records twice"
     assert len(client.of(StartPlan)) == 1
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
+
+
+@pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])
+def test_options_that_cut_partitions_are_refused_at_an_ordered_group(option: str) -> None:
+    client = DriverClient(GroupDriver(records=100, **{"share.order": "partition"}))
+    with reading(client, **{option: "2"}) as source, pytest.raises(RefusedOption, match=option):
+        source.latestOffset(source.initialOffset(), LIMIT)
+    assert not client.of(NextPlan)
+
+
+def test_an_order_set_while_a_query_runs_holds_for_its_next_tasks() -> None:
+    client = DriverClient(GroupDriver(records=50_000))
+    with reading(client) as source, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.cpu_count", lambda: 2)
+        end = source.latestOffset(start := source.initialOffset(), ReadMaxRows(20_000))
+        assert len(source.partitions(start, end)) == 2
+        until = client.group.ends[0]
+        client.group.ends[0] = 20_000
+        assert source.latestOffset(end, LIMIT) == end
+        client.group.run(AlterConfigs(configs={"share.order": "partition"}))
+        client.group.ends[0] = until
+        assert len(source.partitions(end, source.latestOffset(end, ReadMaxRows(20_000)))) == 1
 
 
 def test_a_replay_gives_the_rows_of_a_logged_batch_their_receipts() -> None:
