@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import IllegalStateException, KafkaError, KafkaException
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError, in_words_of_clients
 
 
 class WakeupException(ShareGroupError):
@@ -40,7 +40,8 @@ class RecordHasOutcome(ShareGroupError, IllegalStateException):
 def kafka_exception(error: ShareGroupError, code: int | None = None) -> KafkaException:
     """Returns a KafkaException whose KafkaError has the named error's text, and ``code``; None: Kafka's own code."""
     number = getattr(KafkaError, error.kafka_error, KafkaError.UNKNOWN) if code is None else code
-    raised = KafkaException(KafkaError(number, f"{type(error).__name__}: {error}", retriable=error.retriable))
+    text = in_words_of_clients(f"{type(error).__name__}: {error}")
+    raised = KafkaException(KafkaError(number, text, retriable=error.retriable))
     raised.__cause__ = error
     return raised
 

@@ -26,10 +26,10 @@ class OverwriteRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class RowsOfAnotherGroup(ShareGroupError, kafka_error="INVALID_CONFIG"):
-    """{rows} not of share group {group_id}: the receipt is of another group, of {group_id} before it was deleted and
-    created anew, or of a topic whose state {group_id} no longer has. Nothing of the batch was acknowledged. Set the
-    sink's kafka.group.id to that of the source which read the rows, keep the column receipt as it came from the source,
-    and write rows of several groups with a sink for each group."""
+    """{rows} not of share group {group_id}: the receipt is of another group or cluster, of {group_id} before it was
+    deleted and created anew, or of a topic whose state {group_id} no longer has. Nothing of the batch was acknowledged.
+    Set the sink's kafka.group.id and kafka.bootstrap.servers to those of the source which read the rows, keep the
+    column receipt as it came from the source, and write rows of several groups with a sink for each group."""
 
 
 class MissingColumn(ShareGroupError, kafka_error="INVALID_REQUEST"):

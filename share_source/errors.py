@@ -92,12 +92,14 @@ class RecordsDamaged(ShareGroupError, kafka_error="CORRUPT_MESSAGE"):
 
 class ReadTimeout(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):
     """No record of {topic}-{partition} came within {timeout_ms} ms: offset {offset} is the next one to read (up to
-    {last}). The client's last error was: {reason}. Executors have to reach every broker of the cluster by its
-    advertised address; kafkaConsumer.pollTimeoutMs sets how long to wait."""
+    {last}). The client's last error was: {reason}. Executors, and a ShareConsumer's host, have to reach
+    every broker of the cluster by its advertised address. A query waits for kafkaConsumer.pollTimeoutMs, a
+    ShareConsumer for share.broker.outage.timeout.ms: raise that, or poll again."""
 
 
 class ReadDenied(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED"):
-    """Executors may not read the topic {topic}: {reason}. The principal of kafka.* needs READ and DESCRIBE on it."""
+    """Topic {topic} may not be read: {reason}. Grant Read and Describe on it to the Kafka principal of the query or
+    ShareConsumer."""
 
 
 class ReadFailed(ShareGroupError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import select
 import signal
 import sys
@@ -22,7 +21,7 @@ try:
 except ImportError as error:
     sys.exit(f"sharegroup: {error}")
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError, in_words_of_clients
 from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process
 from share_source.executor.reader_choice import reader_choice
@@ -121,15 +120,12 @@ def _drop_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-_OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:security|sasl|ssl)\.|oauth_cb)")
-
-
 def _in_words_of_commands(text: str, arguments: list[str]) -> str:
     """If the arguments have --bootstrap-server, replace names of a query's options in an error's text by the names on
     the command line."""
     if not any(argument.partition("=")[0] == "--bootstrap-server" for argument in arguments):
         return text
-    return _OF_A_QUERY.sub("", text).replace("kafka.bootstrap.servers", "--bootstrap-server")
+    return in_words_of_clients(text).replace("bootstrap.servers", "--bootstrap-server")
 
 
 def _command_path(arguments: list[str]) -> str:

@@ -59,6 +59,7 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     NotCoordinator,
     ShareGroupError,
+    told_to_clients,
 )
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
@@ -496,6 +497,7 @@ class Admin:
                 raise
             return self._act(request, looks - 1)
 
+    @told_to_clients()
     def _find_on_demand(self) -> OnDemand:
         runtime_dir()  # an unusable directory is an error before the brokers are waited for
         metadata = cluster_metadata(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
@@ -536,6 +538,7 @@ class Admin:
         except CoordinatorUnreachable:
             return self._read(request)
 
+    @told_to_clients()
     def _ask(self, request: Request[Reply], group_id: str = "") -> Reply:
         group_id = request.group_id if isinstance(request, GroupRequest) else group_id
         try:
@@ -547,6 +550,7 @@ class Admin:
         self._down_until_s = 0.0
         return answer
 
+    @told_to_clients()
     def _read(self, request: Request[Reply], *, asks_owners: bool = True) -> Reply:
         endpoint_path = str(self._on_demand.endpoint_path) if self._on_demand is not None and asks_owners else ""
         with self._opening:

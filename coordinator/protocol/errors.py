@@ -7,6 +7,9 @@ raises them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -57,6 +60,24 @@ def _shown(value: Any) -> Any:
     if len(text) > MAX_SHOWN:
         text = f"{text[: MAX_SHOWN - _END]}... ({len(text):,} characters) ...{text[-_END:]}"
     return printable(text)
+
+
+_OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:bootstrap|security|sasl|ssl)\.|oauth_cb)")
+
+
+def in_words_of_clients(text: str) -> str:
+    """Returns the text of an error for a ShareConsumer, an Admin or a command: their properties have no prefix."""
+    return _OF_A_QUERY.sub("", text)
+
+
+@contextmanager
+def told_to_clients() -> Iterator[None]:
+    """A block whose named errors are in the words of clients."""
+    try:
+        yield
+    except ShareGroupError as error:
+        error.args = (in_words_of_clients(str(error)),)
+        raise
 
 
 def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
@@ -126,9 +147,9 @@ class MemberForgotten(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
 
 
 class GroupIdNotFound(ShareGroupError, kafka_error="GROUP_ID_NOT_FOUND"):
-    """Share group {group_id} does not exist in the state store. Is its name right? sharegroup groups
-    --list has all. In a query, a sink's kafka.group.id is its source's; if the group was deleted while its query ran,
-    start the query with a new checkpointLocation."""
+    """Share group {group_id} does not exist in the state store. Are its name, the cluster and share.state.store right?
+    sharegroup groups --list has all groups. In a query, a sink's kafka.group.id is its source's; if the group was
+    deleted while its query ran, start the query with a new checkpointLocation."""
 
 
 # --- a query's plan
@@ -196,8 +217,8 @@ class RenewalDisabled(InvalidRecordState):
 
 class NoPlanToDecide(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """No query of share group {group_id} has a batch that a sink could decide: the rows do not come from a query of
-    this group that runs now, or kafka.group.id of the sink is not that of the source. Write the rows of a batch inside
-    its query (writeStream, or foreachBatch)."""
+    this group that runs now, or the sink's kafka.group.id or kafka.bootstrap.servers is not that of the source. Write
+    the rows of a batch inside its query (writeStream, or foreachBatch), with the source's group and brokers."""
 
 
 class SinkOutdated(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
@@ -341,7 +362,7 @@ class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
 class OrderInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may come
     back to them. Let each query complete its batch (start it once with Trigger.AvailableNow) and close the
-    ShareConsumers, or reset the offsets of the group (sharegroup reset-offsets); then set the key again."""
+    ShareConsumers, or reset the offsets of the group (sharegroup groups --reset-offsets); then set the key again."""
 
 
 # --- the service
@@ -355,7 +376,8 @@ class CoordinatorNotAvailable(
 
 class OutageTooLong(CoordinatorNotAvailable, retriable=False):
     """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
-    Nothing is lost: start the query again once its Kafka brokers ({addresses}) answer, or let it wait longer.{log}"""
+    Nothing is lost: start the program again, or poll again, once its Kafka brokers ({addresses}) answer, or let it wait
+    longer.{log}"""
 
 
 class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=True):
@@ -419,7 +441,8 @@ class RequestTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST", of_coordin
 
 class SubscriptionTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The subscription of member {member_id} of share group {group_id} has {size_bytes} bytes, and a group keeps
-    {limit_bytes} of a member at most: use subscribePattern instead of a list of topics, or several queries."""
+    {limit_bytes} of a member at most: subscribe to a pattern instead of a list of topics, or divide the topics among
+    several members."""
 
 
 class GroupMaxSizeReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of_coordinator=True):
@@ -505,13 +528,13 @@ class StateFileGone(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
 class GroupStateTooNew(ShareGroupError, of_coordinator=True):
     """The state of share group {group_id} in the state topic was written by a newer version of sharegroup: it has
     {found}, and this version reads format version {known}. Nothing was changed. Run the newer version wherever the
-    group's coordinators run, or let the query join another share group (kafka.group.id)."""
+    group's coordinators run, or join another share group."""
 
 
 class GroupStateTooOld(ShareGroupError, of_coordinator=True):
     """The state of share group {group_id} in the state topic was written by an older version of sharegroup: it has
-    {found}, and this version reads format version {known}. Nothing was changed. Run the older version, or let the query
-    join another share group (kafka.group.id), with a new checkpointLocation."""
+    {found}, and this version reads format version {known}. Nothing was changed. Run the older version, or join another
+    share group, a query with a new checkpointLocation."""
 
 
 class StateTopicUnfit(ShareGroupError, of_coordinator=True):
@@ -572,18 +595,20 @@ class InvalidGroupId(ShareGroupError, kafka_error="INVALID_GROUP_ID"):
 
 
 class UnknownTopic(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
-    """Topic {topic} does not exist in the Kafka cluster at {addresses}. Create it, or correct its name."""
+    """Topic {topic} does not exist in the Kafka cluster at {addresses}. Create it, or correct its name or the cluster's
+    address."""
 
 
 class InvalidTopicPattern(ShareGroupError, kafka_error="INVALID_REGULAR_EXPRESSION"):
-    """subscribePattern={pattern} can't be used: {problem}. It is a regular expression in RE2's syntax
-    (https://github.com/google/re2/wiki/Syntax), which has no lookahead, lookbehind, backreference, possessive
-    quantifier or atomic group: write alternatives, as in orders|payments-.*, or name the topics in subscribe."""
+    """The pattern {pattern} (subscribePattern, or a ShareConsumer's subscription) can't be used: {problem}. It is a
+    regular expression in RE2's syntax (https://github.com/google/re2/wiki/Syntax), which has no lookahead, lookbehind,
+    backreference, possessive quantifier or atomic group: write alternatives, as in orders|payments-.*, or subscribe to
+    the topics by name."""
 
 
 class TopicKept(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
-    """Topic {topic} can't be read by a share group: {owner} keeps its own state in it. Remove it from the option
-    subscribe or assign."""
+    """Topic {topic} can't be read by a share group: {owner} keeps its own state in it. Leave it out of the
+    topics to read."""
 
 
 class TopicNotWritten(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
@@ -602,7 +627,8 @@ class GroupNotAllowed(ShareGroupError, kafka_error="GROUP_AUTHORIZATION_FAILED")
 
 
 class UnknownPartition(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
-    """Topic {topic} has no partition {partition} (it has {partitions}): correct the option assign."""
+    """Topic {topic} has no partition {partition}: it has {partitions}, numbered from 0. Name partitions that the topic
+    has."""
 
 
 class TopicIdsMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_ID"):

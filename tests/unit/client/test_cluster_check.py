@@ -1,12 +1,9 @@
 """Tests of the checks that load() makes on the cluster, against metadata of their own, and of the first contact with
 brokers that fail."""
 
-import contextlib
 import re
 import socket
-import socketserver
 import ssl
-import threading
 from contextlib import nullcontext
 from itertools import combinations
 from types import MappingProxyType, SimpleNamespace
@@ -30,6 +27,7 @@ from coordinator.protocol.errors import (
 from share_source.driver import cluster_check
 from share_source.errors import ReadDenied
 from share_source.options import SourceOptions
+from tests.support.listeners import Answer, Silence, Tls, listening
 
 
 @pytest.fixture
@@ -139,44 +137,6 @@ def test_an_unusable_runtime_folder_is_told_before_the_brokers(monkeypatch, tmp_
     ):
         with pytest.raises(UnsafeDirectory, match="SHAREGROUP_RUNTIME_DIR"):
             first()
-
-
-class Answer(socketserver.BaseRequestHandler):
-    """Sends the server's answer to whatever comes."""
-
-    def handle(self) -> None:
-        self.request.recv(1)
-        self.request.sendall(self.server.answer)
-        self.request.recv(1 << 16)
-
-
-class Tls(socketserver.BaseRequestHandler):
-    """Does a TLS handshake, and closes the connection of who speaks plain text, as Kafka's TLS listener does."""
-
-    def handle(self) -> None:
-        if self.request.recv(1, socket.MSG_PEEK) == b"\x16":
-            with contextlib.suppress(OSError), self.server.answer.wrap_socket(self.request, server_side=True) as opened:
-                opened.recv(1)
-
-
-class Silence(socketserver.BaseRequestHandler):
-    """Reads all, and answers nothing."""
-
-    def handle(self) -> None:
-        while self.request.recv(1 << 16):
-            pass
-
-
-@contextlib.contextmanager
-def listening(handler, answer):
-    """The address of a server with this handler."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads, server.answer = True, answer
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
 
 
 def speaking(protocol):

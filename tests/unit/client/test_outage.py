@@ -260,7 +260,7 @@ def test_the_error_of_a_too_long_outage_names_brokers_log_and_remedy():
         "coordinator-",
         ".log",
         "200 ms (share.broker.outage.timeout.ms)",
-        "start the query again",
+        "start the program again",
     ):
         assert part in str(raised.value)
 

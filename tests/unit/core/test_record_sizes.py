@@ -164,6 +164,6 @@ def test_a_large_description_shows_some_members_and_counts_all() -> None:
 def test_a_too_large_subscription_is_refused_by_name() -> None:
     group = Unchecked()
     topics = tuple(f"{n}-{LONG}" for n in range(3_000))
-    with pytest.raises(SubscriptionTooLarge, match="use subscribePattern"):
+    with pytest.raises(SubscriptionTooLarge, match="subscribe to a pattern"):
         group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=topics))
     assert group.group.members == {}

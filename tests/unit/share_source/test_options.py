@@ -131,7 +131,7 @@ def test_an_empty_pattern_is_refused() -> None:
     ],
 )
 def test_an_unusable_pattern_is_named_with_the_fault_and_the_remedy(text, construct) -> None:
-    with pytest.raises(InvalidTopicPattern, match=rf"subscribePattern=.*{construct}.*RE2.*subscribe\.$"):
+    with pytest.raises(InvalidTopicPattern, match=rf"subscribePattern.*{construct}.*RE2.*by name\.$"):
         subscribed(subscribePattern=text)
 
 
