@@ -161,9 +161,8 @@ def data_lost(
 
 
 def _lost_by_plan(group: ShareGroup, plan: AcquiredPlan, lost: dict[SharePartitionKey, list[Segment]]) -> DataLost:
-    """The log record of what a pending plan lost. No later row of a sink can decide these records, so they are judged
-    now: whether they are in the batch's output, or else have their dead letter, if the batch completes."""
-    wants_letter = bool(group.config.errors_deadletterqueue_topic_name)
+    """The log record of what a pending plan lost. No sink's row can be staged on these records any more, so they are
+    judged now, as if the batch completed."""
     is_lost: dict[tuple[Run, Verdict | None], bool] = {}
     entries: list[LeftOutRange] = []
     if_completed: list[LeftOutRange] = []
@@ -171,7 +170,7 @@ def _lost_by_plan(group: ShareGroup, plan: AcquiredPlan, lost: dict[SharePartiti
         entries += [left_out_entry(group, key, first, last, "data_loss") for first, last, _ in segments]
         for first, last, run, verdict in pieces(segments, plan.staged.get(key, [])):
             if (run, verdict) not in is_lost:
-                is_lost[run, verdict] = _is_lost(plan, run, verdict, wants_letter=wants_letter)
+                is_lost[run, verdict] = _is_lost(group, plan, run, verdict)
             if is_lost[run, verdict]:
                 if_completed.append(left_out_entry(group, key, first, last, "data_loss"))
     return DataLost(
@@ -182,14 +181,20 @@ def _lost_by_plan(group: ShareGroup, plan: AcquiredPlan, lost: dict[SharePartiti
     )
 
 
-def _is_lost(plan: AcquiredPlan, run: Run, verdict: Verdict | None, *, wants_letter: bool) -> bool:
-    """Whether a record that is gone would be in no output if its batch completed. ``wants_letter``: a rejected record
-    needs a dead letter."""
+def _is_lost(group: ShareGroup, plan: AcquiredPlan, run: Run, verdict: Verdict | None) -> bool:
+    """Whether a record that is gone would be in no output if its batch completed now."""
     counting = plan.counting(run, verdict)
     outcome = plan.outcome(run, counting)
+    dead_letter = verdict is not None and verdict.dead_letter
+    return not is_done(group, outcome, dead_letter=dead_letter) or plan.is_unread(run, counting, outcome)
+
+
+def is_done(group: ShareGroup, outcome: int, *, dead_letter: bool) -> bool:
+    """Whether nothing is missing of a record that is gone and has this outcome. ``dead_letter``: its dead letter is
+    written."""
     if outcome == AcknowledgeType.REJECT:
-        return wants_letter and not (verdict is not None and verdict.dead_letter)
-    return outcome == AcknowledgeType.RELEASE or plan.is_unread(run, counting, outcome)
+        return dead_letter or not group.config.errors_deadletterqueue_topic_name
+    return outcome != AcknowledgeType.RELEASE
 
 
 def removed_records(group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]]) -> list[Record]:

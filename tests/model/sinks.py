@@ -96,6 +96,12 @@ class SinksModel(BreakerModel):
             if plan.explicit:
                 plan.heard.add(plan.reclaims)
             plan.targets.add(replaces)
+        staged = [row for _, row in matching]
+        for plan in spoken_for.values():
+            late = [row for row in rows if row not in staged and row.key in plan.unreported_losses]
+            given_back = [row.key for row in late if not self.is_done(row.outcome, is_written=row.dead_letter)]
+            plan.lost_if_completed += given_back
+            self.met["given back, and lost before"] += bool(given_back)
         return len(matching), len(rows) - len(matching), contradicted
 
     def check_mode(self, deciding: list[Plan], spoken_for: list[Plan], mode: str, skips: bool) -> None:
@@ -200,11 +206,13 @@ class SinksModel(BreakerModel):
             return
         record, said = self.partitions[key[0]].records[key[1]], plan.said.get(key, [])
         outcome = self.outcome_of(plan, self.counting(plan, said, record), record)
-        is_lost = outcome == RELEASE or self.is_unread(plan, key, record)
-        if outcome == REJECT:
-            is_lost = self.dead_letters and not self.has_letter(said)
-        if is_lost:
+        is_done = self.is_done(outcome, is_written=bool(said) and self.has_letter(said))
+        if not is_done or (outcome == ACCEPT and self.is_unread(plan, key, record)):
             plan.lost_if_completed.append(key)
+
+    def is_done(self, outcome: int, *, is_written: bool) -> bool:
+        """Whether nothing is missing of a record that is gone. ``is_written``: its dead letter is."""
+        return outcome == ACCEPT or (outcome == REJECT and (is_written or not self.dead_letters))
 
     def has_letter(self, said: list[Said]) -> bool:
         """Whether the dead letter of the last outcome is written."""
@@ -347,6 +355,13 @@ class SinksModel(BreakerModel):
             for offset, record in sorted(partition.records.items())
             if record.state == ARCHIVING
         ]
+
+    def lost_before(self, name: str) -> list[tuple[Key, int]]:
+        """Receipts that the sink of the query has read, of records that the log lost since."""
+        member: Member | None = self.members.get(name)
+        plan = member.pending if member is not None else None
+        lost = plan.unreported_losses if plan is not None and plan.started else []
+        return [(key, self.handed[key]) for key in lost if key in self.handed]
 
     def sink_of(self, name: str) -> list[tuple[Key, int]]:
         """The receipts of the started batch, which the query's sink has to decide."""

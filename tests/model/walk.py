@@ -249,6 +249,7 @@ class Walk:
     def stage(self) -> None:
         names = [self._any(QUERIES) for _ in range(self.chance.choice((1, 1, 2)))]
         receipts = {key: count for name in names for key, count in self.steps.model.sink_of(name)}
+        receipts |= {key: count for name in names for key, count in self.steps.model.lost_before(name)}
         rows = self._rows(receipts, self.chance.choice((0.0, 0.1, 0.9)))
         if self.chance.random() < 0.2:
             rows += self._rows_of_others(receipts)

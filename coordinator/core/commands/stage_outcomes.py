@@ -8,7 +8,8 @@ Other rows are of these kinds:
   and that must not commit what it wrote.
 - A row that no delivery of the group can have had: the request is refused.
 - Any other row is stale: it is counted and skipped. The request is refused only if the sink asks for that, or if the
-  plan holds none of the rows although its query has lost nothing.
+  plan holds none of the rows although its query has lost nothing. If the log lost the record while the query had no
+  session, and the row gives it back, the record is lost with the plan's completion.
 
 Rule: a request speaks for a plan only if the plan holds a row of the request, or if the sink's tasks found the plan's
 id where the tasks that read the plan left it. A request that speaks for no plan changes nothing (docs/adr/0017).
@@ -19,9 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from coordinator.core.changes import Changes, dead_lettered
 from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRuns
-from coordinator.core.log_records import BatchNamed, PlanStaged, Record
+from coordinator.core.failed_deliveries import is_done
+from coordinator.core.left_out import bounded
+from coordinator.core.log_records import BatchNamed, DataLost, PlanStaged, Record
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
@@ -92,7 +97,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         member_id="" if newest is None else newest.member_id,
         contradicted=matching.contradicted(),
     )
-    records: list[Record] = [*matching.records(), *_silent(group, silent, command)]
+    records: list[Record] = [*matching.records(), *_silent(group, silent, command), *matching.losses(spoken_for)]
     if command.batch_id >= 0:
         records += [BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id) for plan in spoken_for]
     return Decision(tuple(records), reply)
@@ -217,6 +222,7 @@ class _Matching:
     stale: int = 0
     sample: list[str] = field(default_factory=list)
     _by_plan: dict[int, dict[SharePartitionKey, list[StagedRun]]] = field(default_factory=dict)
+    _given_back: dict[SharePartitionKey, list[tuple[int, int]]] = field(default_factory=dict)
     _verdicts: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
 
     def match(self, outcomes: PartitionOutcomes) -> None:
@@ -320,12 +326,27 @@ class _Matching:
 
     def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
+        if not is_done(self.group, run.outcome, dead_letter=run.dead_letter):
+            key = SharePartitionKey(outcomes.topic_id, outcomes.partition)
+            self._given_back.setdefault(key, []).append((first, last))
         if len(self.sample) < SAMPLE:
             self.sample.append(_receipt(self.group, outcomes, run, first))
 
     def plans(self) -> list[AcquiredPlan]:
         """The plans on which something is staged."""
         return [self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values())]
+
+    def losses(self, plans: Iterable[AcquiredPlan]) -> Iterator[DataLost]:
+        """Yield a log record for each plan of which the logs had lost records before a sink gave these back."""
+        for plan in plans:
+            lost = [
+                msgspec.structs.replace(entry, first=at, last=end, count=end - at + 1)
+                for entry in plan.unreported_losses
+                for first, last in self._given_back.get(SharePartitionKey(entry.topic_id, entry.partition), ())
+                if (at := max(first, entry.first)) <= (end := min(last, entry.last))
+            ]
+            if lost:
+                yield DataLost(plan_id=plan.plan_id, member_id=plan.member_id, lost=(), lost_if_completed=bounded(lost))
 
     def contradicted(self) -> int:
         """The number of records about which an earlier request of the same attempt decided otherwise."""

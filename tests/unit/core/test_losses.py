@@ -269,6 +269,28 @@ def test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it() -> Non
         assert next_told(group, plan) == reported
 
 
+@pytest.mark.parametrize(
+    ("configs", "row", "reported"),
+    [
+        ({}, said(0, 6, ACCEPT), []),
+        ({}, said(3, 6, RELEASE), [("orders", 0, 3, 4)]),
+        ({}, said(3, 6, REJECT), []),
+        (DLQ, said(3, 6, REJECT), [("orders", 0, 3, 4)]),
+        (DLQ, said(3, 6, REJECT, dead_letter=True), []),
+    ],
+    ids=["accepted", "released", "rejected", "rejected without its dead letter", "dead letter"],
+)
+def test_a_sink_that_gives_back_a_removed_record_loses_it(configs, row, reported) -> None:
+    group, plan = late_batch(**configs)
+    group.pass_time(60_000)
+    group.join(process="m1-process-1")
+    group.move_log_start(5)
+    assert group.stage(row).stale, "the batch does not hold the record any more"
+    from_snapshot(group)
+    group.join()
+    assert next_told(group, plan) == reported
+
+
 def test_a_batch_that_starts_again_reports_its_losses_once() -> None:
     group, plan = late_batch(**EXPLICIT)
     group.stage(said(5, 19, ACCEPT))
