@@ -74,7 +74,9 @@ class NamedOffsets:
         """Yield the offsets of the segment that the request has not named, as ranges."""
         at = segment.first
         for first, last in self._ranges:
-            if at < first <= segment.last:
+            if first > segment.last:
+                break
+            if at < first:
                 yield at, first - 1
             at = max(at, last + 1)
         if at <= segment.last:

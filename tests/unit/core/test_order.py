@@ -8,7 +8,14 @@ from coordinator.core.commands import AlterConfigs, AssignPartitions
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DecideRecords, ReleaseMember
 from coordinator.protocol.errors import OrderInUse
-from coordinator.protocol.messages import MarkInProgress, PartitionProgress, ProgressBatch
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    MarkInProgress,
+    PartitionAcks,
+    PartitionProgress,
+    ProgressBatch,
+)
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, offsets, ranges
 
@@ -287,6 +294,21 @@ def test_a_release_gives_back_what_follows_without_a_try() -> None:
     tries = [(first, run.state.name, run.tries) for first, _, run in group.partition().runs]
     assert tries == [(2, "AVAILABLE", 1), (3, "AVAILABLE", 0)]
     assert fetched(group, 10, "c2") == [(2, 5, 2), (6, 9, 1)]
+
+
+def test_what_a_release_gives_back_is_all_that_is_not_named() -> None:
+    """Record 2 is not named, and another run than record 3, which is."""
+    group = consumers()
+    fetched(group, 4)
+    acknowledged(group, 0, 2, 1, RELEASE)
+    fetched(group, 4)
+    batches = tuple(
+        AckBatch(first=o, last=o, delivery_count=2, types=(kind,))
+        for o, kind in ((0, RELEASE), (1, ACCEPT), (3, ACCEPT))
+    )
+    partitions = (PartitionAcks(topic_id="T", partition=0, batches=batches),)
+    group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=partitions))
+    assert group.partition().acquired_count == 0
 
 
 def test_a_lock_that_ends_ends_the_later_ones() -> None:
