@@ -16,7 +16,6 @@ from share_source.options import SourceOptions
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.standalone import TOKEN, StandaloneProcess, write_secret
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("runtime")]
@@ -121,17 +120,19 @@ def test_what_check_calls_ok_starts(guarded, tmp_path, capsys, unique, given):
     assert names[:1] == ([error] if error else [])
 
 
-def test_check_names_a_leader_that_is_out_of_reach_by_its_address(tmp_path, capsys, unique):
-    with KafkaBroker() as broker:
-        broker.create_topic("orders", 3)
-        broker.proxy.cut()
-        options = options_of(broker.records_proxied_bootstrap, unique("group"))
-        path = tmp_path / "options.json"
-        path.write_text(json.dumps({**options, "share.coordinator.broker.timeout.ms": "2000"}))
+def test_check_names_a_leader_that_is_out_of_reach_by_its_address(kafka, topic, tmp_path, capsys, unique):
+    orders = topic("orders", 3)
+    path = tmp_path / "options.json"
+    options = options_of(kafka.records_proxied_bootstrap, unique("group"), subscribe=orders)
+    path.write_text(json.dumps({**options, "share.coordinator.broker.timeout.ms": "2000"}))
+    kafka.proxy.cut()
+    try:
         assert run(["check", "--options", str(path)]) == 1
+    finally:
+        kafka.proxy.heal()
     wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
-    assert "LeaderNotReachable: The leader of orders-0, orders-1, orders-2 can't be reached" in wrong[0]
-    assert f"advertises {broker.proxied_bootstrap}" in wrong[0]
+    assert f"LeaderNotReachable: The leader of {orders}-0, {orders}-1, {orders}-2 can't be reached" in wrong[0]
+    assert f"advertises {kafka.proxied_bootstrap}" in wrong[0]
 
 
 def test_check_names_another_hosts_coordinator_and_a_position_that_stays(

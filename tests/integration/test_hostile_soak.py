@@ -185,7 +185,7 @@ class Member:
 def test_members_go_on_beside_any_records(kafka: KafkaBroker, topic: Any, tmp_path: Path) -> None:
     orders, sent = topic("orders"), 0
     with contextlib.ExitStack() as ends:
-        one, two = (ends.enter_context(contextlib.closing(Host(kafka.bootstrap, tmp_path / n))) for n in ("one", "two"))
+        one, two = (ends.enter_context(Host(kafka.bootstrap, tmp_path / n)) for n in ("one", "two"))
         members = [Member(one, orders, "a"), Member(two, orders, "b")]
         tenure, before = one.coordinator.runtime.tenure(GROUP), memory().resident
         assert one.coordinator.hosts is not None

@@ -43,7 +43,7 @@ from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
 from sharegroup.option_check import of_source
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.guarded_broker import client_of, grant, guarded_broker
+from tests.support.guarded_broker import acl, client_of, grant, grant_all, guarded_broker
 from tests.support.host import Host, acquired
 from tests.support.waiting import wait_until
 
@@ -82,24 +82,26 @@ def table():
 @pytest.fixture(scope="module")
 def guarded():
     with guarded_broker(*ROWS, *WITHOUT, OLD, DEAF, auto_create_topics_enable="false") as broker:
-        rows = table()
-        for user, row in ROWS.items():
-            give(broker, user, rows[row])
-        for user, lacking in WITHOUT.items():
-            give(broker, user, rows[ROWS[MEMBER]] - {lacking})
-        give(broker, OLD, {acl for acl in rows[ROWS[OWNER]] if acl[0] == STATE_TOPIC})
-        give(broker, DEAF, rows[ROWS[OWNER]] - {(REPLIES, "WRITE")})
-        for user in (OWNER, OLD, DEAF):
-            grant(broker, ResourceType.TRANSACTIONAL_ID, f"{STATE_TOPIC}-", "WRITE", prefix=True, user=user)
-        for user in (OWNER, OLD, DEAF, MEMBER):
-            grant(broker, ResourceType.TOPIC, "orders", "READ", prefix=True, user=user)
+        grant_all(broker, acls())
         prepared(state_of(broker))
         yield broker
 
 
-def give(broker, user, acls):
-    for topic, operation in acls:
-        grant(broker, ResourceType.TOPIC, topic, operation, user=user)
+def acls():
+    """What each principal may do."""
+    rows = table()
+    rights = {user: rows[row] for user, row in ROWS.items()}
+    rights |= {user: rows[ROWS[MEMBER]] - {lacking} for user, lacking in WITHOUT.items()}
+    rights[OLD] = {right for right in rows[ROWS[OWNER]] if right[0] == STATE_TOPIC}
+    rights[DEAF] = rows[ROWS[OWNER]] - {(REPLIES, "WRITE")}
+    return [
+        *(acl(ResourceType.TOPIC, *right, user=user) for user, named in rights.items() for right in named),
+        *(
+            acl(ResourceType.TRANSACTIONAL_ID, f"{STATE_TOPIC}-", "WRITE", prefix=True, user=user)
+            for user in (OWNER, OLD, DEAF)
+        ),
+        *(acl(ResourceType.TOPIC, "orders", "READ", prefix=True, user=user) for user in (OWNER, OLD, DEAF, MEMBER)),
+    ]
 
 
 def state_of(broker):
@@ -128,7 +130,7 @@ def hosts(guarded, tmp_path):
 
         def start(user):
             folder = tmp_path / f"{user}-{uuid.uuid4().hex[:4]}"
-            return started.enter_context(contextlib.closing(Host(guarded.proxied_bootstrap, folder, client_of(user))))
+            return started.enter_context(Host(guarded.proxied_bootstrap, folder, client_of(user)))
 
         yield start
 
@@ -165,6 +167,7 @@ def test_a_member_passes_requests_on_and_waits_for_an_owner(owned, hosts, orders
     assert three.owns(group)
 
 
+@pytest.mark.slow
 def test_a_member_takes_nothing_from_an_owner_that_is_silent(owned, hosts, orders, monkeypatch):
     monkeypatch.setattr(gateway, "FIRST_S", 5.0)
     one, group, _ = owned
@@ -211,6 +214,7 @@ def test_a_member_may_not_administer_answer_or_read_requests(guarded, owned, hos
     assert one.owns(group)
 
 
+@pytest.mark.slow
 def test_who_may_write_administrators_requests_alone_is_no_member(owned, hosts, orders):
     """A hand-made record: an administrator's own host sends joins among the members' requests."""
     one, group, first = owned
@@ -244,6 +248,7 @@ def test_an_unfit_topic_is_configured_or_named_with_the_command(guarded, owned, 
     three.join(group, orders, "c")
 
 
+@pytest.mark.slow
 def test_a_part_among_members_requests_joins_no_action(owned, hosts):
     one, group, first = owned
     two = hosts(ADMINISTRATOR)
@@ -274,6 +279,7 @@ def test_a_part_among_members_requests_joins_no_action(owned, hosts):
         assert list(one.coordinator.hosts.requests._requests[topic].received[shown_id("the same")].parts) == [part]
 
 
+@pytest.mark.slow
 def test_a_host_s_name_can_t_look_like_words_of_ours(owned, hosts, orders, caplog):
     _, group, _ = owned
     two = hosts(MEMBER)
@@ -300,6 +306,7 @@ def test_an_administrator_s_action_is_decided_by_the_owner(owned, hosts, caplog)
         hosts(READER).client.call(DeleteGroup(group_id=group, action_id=uuid.uuid4().hex, execute=True))
 
 
+@pytest.mark.slow
 def test_rights_that_an_owner_lacks_are_told_with_its_host(guarded, owned, hosts):
     _, group, _ = owned
     two, topic = hosts(ADMINISTRATOR), guarded.create_topic(f"private-{uuid.uuid4().hex[:8]}")
@@ -350,6 +357,7 @@ def test_missing_topics_are_named_with_the_command_to_create_them(guarded, owned
     two.join(group, orders, "b")
 
 
+@pytest.mark.slow
 def test_topics_of_more_partitions_are_used(guarded, owned, hosts, orders):
     _, group, _ = owned
     delete(guarded, *ALL)

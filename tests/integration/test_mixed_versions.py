@@ -30,7 +30,10 @@ from tests.support.store_writes import append
 pytestmark = pytest.mark.broker
 
 PATIENCE_S = 5.0
-LATER = [(VERSION + 1, PROTOCOL, GroupOfAnotherVersion), (VERSION, PROTOCOL + 1, CoordinatorVersionMismatch)]
+LATER = [
+    (VERSION + 1, PROTOCOL, GroupOfAnotherVersion),
+    pytest.param(VERSION, PROTOCOL + 1, CoordinatorVersionMismatch, marks=pytest.mark.slow),
+]
 
 
 class LaterHost(Host):
@@ -52,7 +55,7 @@ class LaterHost(Host):
 def one(kafka, tmp_path, monkeypatch):
     """A host with this version."""
     monkeypatch.setattr(ownership, "PATIENCE_S", PATIENCE_S)
-    with contextlib.closing(Host(kafka.bootstrap, tmp_path / "one")) as host:
+    with Host(kafka.bootstrap, tmp_path / "one") as host:
         yield host
 
 
@@ -70,7 +73,7 @@ def later(kafka, tmp_path):
                 protocol=protocol,
                 patience_s=PATIENCE_S,
             )
-            return started.enter_context(contextlib.closing(LaterHost(process, protocol)))
+            return started.enter_context(LaterHost(process, protocol))
 
         yield start
 
@@ -94,7 +97,7 @@ def owner_of(host, group):
     return groups_in(topic, [topic.partition_of(group)])[group]
 
 
-@pytest.mark.parametrize("owner", ["one", "later"])
+@pytest.mark.parametrize("owner", [pytest.param("one", marks=pytest.mark.slow), "later"])
 def test_versions_that_differ_in_fields_share_a_group(one, later, group, orders, owner):
     next_one = later(VERSION, PROTOCOL)
     hosts = [one, next_one] if owner == "one" else [next_one, one]

@@ -153,15 +153,20 @@ def test_a_wrong_token_function_is_refused_by_queries_and_share_consumers(
     assert says in str(consumer.value)
 
 
-def test_a_function_that_raises_is_named_with_its_error(
-    signing: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+NO_CREDENTIALS = "tests.support.iam_signer:token raised ConnectionError: the signer has no credentials"
+
+
+def test_a_function_that_raises_is_named_with_its_error(signing: dict[str, str]) -> None:
     Path(signing["sasl.oauthbearer.config"]).with_name("away").touch()
-    says = "tests.support.iam_signer:token raised ConnectionError: the signer has no credentials"
     options = {f"kafka.{key}": value for key, value in signing.items()}
-    with pytest.raises(InvalidOption, match=says):
+    with pytest.raises(InvalidOption, match=NO_CREDENTIALS):
         DefaultSource({**options, "kafka.group.id": "g", "subscribe": "orders"}).schema()
-    with pytest.raises(InvalidOption, match=says):
+
+
+@pytest.mark.slow  # a client waits 10 s for its first token
+def test_a_client_whose_function_raises_names_the_error(signing: dict[str, str]) -> None:
+    Path(signing["sasl.oauthbearer.config"]).with_name("away").touch()
+    with pytest.raises(InvalidOption, match=NO_CREDENTIALS):
         new_client(Consumer, {**signing, "group.id": "g", "log_level": "0"})
 
 

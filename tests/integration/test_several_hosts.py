@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 def hosts(kafka, tmp_path):
     """Starts hosts: ``hosts("one")``; they end with the test."""
     with contextlib.ExitStack() as started:
-        yield lambda name: started.enter_context(contextlib.closing(Host(kafka.bootstrap, tmp_path / name)))
+        yield lambda name: started.enter_context(Host(kafka.bootstrap, tmp_path / name))
 
 
 @pytest.fixture
@@ -109,6 +109,7 @@ def owner_of(host, group):
     return groups_in(topic, [topic.partition_of(group)])[group]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_hosts_that_find_each_other_silent_take_the_group_ever_later(shared):
     """Each one hears nothing from the other, as with bad networks; its own members' requests alone reach it."""
@@ -149,6 +150,7 @@ def test_the_group_of_an_owner_that_died_in_a_transaction_is_taken(shared):
     assert sorted(held + acquired(two, second)) == list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_a_third_host_that_ends_the_transaction_only_delays_the_claim(shared, monkeypatch):
     """It writes the dead owner's record again, which looks as if the owner had."""

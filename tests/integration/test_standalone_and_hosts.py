@@ -61,8 +61,8 @@ def start(kafka, tmp_path, patience):
 
         def begin(name):
             if name == "standalone":
-                return started.enter_context(contextlib.closing(Standalone(kafka.bootstrap)))
-            return started.enter_context(contextlib.closing(Host(kafka.bootstrap, tmp_path / name)))
+                return started.enter_context(Standalone(kafka.bootstrap))
+            return started.enter_context(Host(kafka.bootstrap, tmp_path / name))
 
         yield begin
 
@@ -142,6 +142,7 @@ def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_p
         assert sorted(held + acquired(later, first)) == list(range(20))
 
 
+@pytest.mark.slow
 def test_each_group_has_one_owner_while_coordinators_come_and_go(start, orders, unique):
     groups, one, running = [unique("billing") for _ in range(3)], start("one"), [start("standalone")]
     members = {group: running[0].join(group, orders, "a") for group in groups}

@@ -43,6 +43,7 @@ def first_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.mark.slow
 def test_a_reader_that_begins_anew_reads_a_topic_made_after_a_restart() -> None:
     """The new topic's leader has a lower epoch than the one before, which a client ignores as old news."""
     with KafkaBroker(heap="512m") as broker, contextlib.ExitStack() as closing:

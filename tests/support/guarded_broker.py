@@ -60,15 +60,22 @@ def grant(
     broker: KafkaBroker, kind: ResourceType, name: str, *operations: str, prefix: bool = False, user: str = "alice"
 ) -> list[AclBinding]:
     """Let the user do these, from now on; what was granted. ``prefix``: with all whose name begins so."""
+    acls = [acl(kind, name, each, prefix=prefix, user=user) for each in operations]
+    grant_all(broker, acls)
+    return acls
+
+
+def acl(kind: ResourceType, name: str, operation: str, *, prefix: bool = False, user: str = "alice") -> AclBinding:
+    """An ACL that lets the user do this."""
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
-    acls = [
-        AclBinding(kind, name, pattern, f"User:{user}", "*", AclOperation[each], AclPermissionType.ALLOW)
-        for each in operations
-    ]
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", AclOperation[operation], AclPermissionType.ALLOW)
+
+
+def grant_all(broker: KafkaBroker, acls: list[AclBinding]) -> None:
+    """Let users do what the ACLs name, from now on."""
     for done in broker.admin.create_acls(acls).values():
         done.result(60)
     wait_until(lambda: _holding(broker) >= set(acls), what="the broker heeds the ACLs")  # the controller had answered
-    return acls
 
 
 def revoke(broker: KafkaBroker, acls: Collection[AclBinding]) -> None:
