@@ -61,6 +61,7 @@ def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job
     held.wait(lambda: describe(queue).lag() == 0, "all is completed")
 
 
+@pytest.mark.slow
 @failing_or_going_on
 def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""

@@ -41,6 +41,7 @@ def start_there(host_two):
             query.stop()
 
 
+@pytest.mark.slow
 def test_queries_of_two_hosts_share_a_group_with_nothing_to_deploy(kafka, topic, job, start, start_there):
     orders = topic("orders", partitions=2)
     queue = job(orders, maxOffsetsPerTrigger=100)

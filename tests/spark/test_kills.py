@@ -7,7 +7,7 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
 from tests.support.share_job import Output, logged_plan, numbers, plan_records
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 20_000
 LONG = {"share.session.timeout.ms": 300_000}
@@ -42,7 +42,6 @@ def test_a_killed_driver_replays_its_batch_or_others_get_the_records(kafka, topi
     other.wait(lambda: describe(left).lag() == 0, "the last batch is completed")
 
 
-@pytest.mark.soak
 def test_a_driver_killed_with_the_coordinator_replays_its_batch(kafka, topic, job, program, start):
     """Killed in mid-batch; restarted within the session."""
     orders = topic("orders")
@@ -59,7 +58,6 @@ def test_a_driver_killed_with_the_coordinator_replays_its_batch(kafka, topic, jo
     assert_whole_and_replayed(queue.output(), plan)
 
 
-@pytest.mark.soak
 def test_a_driver_killed_twice_once_with_the_coordinator_replays_both_batches(kafka, topic, job, program):
     """Killed in mid-batch twice, the second time with the coordinator; restarted within the session each time."""
     orders = topic("orders")
@@ -100,7 +98,6 @@ def assert_replayed(output: Output, plans) -> None:
         assert replayed.delivery_counts() == {2}
 
 
-@pytest.mark.soak  # its short form is the killed run of test_jobs.py
 def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job, start):
     """In mid-batch of two queries; nobody restarts anything."""
     orders = topic("orders")

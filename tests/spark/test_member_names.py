@@ -15,7 +15,7 @@ def member(queue):
     return found
 
 
-@pytest.mark.parametrize("sink", ["parquet", "sharegroup", "acknowledge"])
+@pytest.mark.parametrize("sink", ["parquet", pytest.param("sharegroup", marks=pytest.mark.slow), "acknowledge"])
 def test_a_member_shows_its_query_s_name_else_its_application_s(orders, job, start, sink):
     queue = job(orders)
     is_ours = sink != "parquet"

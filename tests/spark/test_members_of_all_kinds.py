@@ -20,7 +20,7 @@ from tests.support.share_job import ShareJob, numbers
 from tests.support.spark_program import RunningQuery
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.broker]
 
 PARTITIONS, IN_EACH, BATCH, POLL, ACCEPTS = 4, 100, 60, 10, 3
 SETTINGS = {

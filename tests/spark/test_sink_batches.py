@@ -48,6 +48,7 @@ def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, 
     assert sorted(letter.value.decode() for letter in read_dead_letters(kafka.bootstrap, dlq)) == sorted(rejected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "again", "keeps"),
     [
@@ -172,6 +173,7 @@ def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start)
 # --- replays that decide anew
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("does", "times"), [("replaces", 1), pytest.param("skips", 2, marks=pytest.mark.soak)])
 def test_a_replay_by_delivery_count_is_once_in_a_replacing_output(orders, job, start, does, times):
     """The first attempt releases every seventh record; the second one, at deliveryCount 2, accepts and writes it."""

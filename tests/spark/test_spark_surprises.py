@@ -29,6 +29,7 @@ def test_a_self_join_makes_two_members_each_with_its_own_records(orders, job, st
     assert len(queue.output()) == 0
 
 
+@pytest.mark.slow
 def test_two_queries_on_one_dataframe_are_two_members(kafka, orders, job, start):
     queue = job(orders)
     a = start(queue.query("a", frame=queue.group, hold=("50",))).wait_held("50")
