@@ -22,6 +22,7 @@ from coordinator.core.commands import (
     membership,
     partitions,
     reclaim_plan,
+    report_ending,
     report_progress,
     stage_outcomes,
 )
@@ -35,6 +36,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], commands.De
     messages.JoinGroup: membership.join,
     messages.Heartbeat: membership.heartbeat,
     messages.LeaveGroup: membership.leave,
+    messages.ReportEnding: report_ending.report_ending,
     commands.InitializePartitions: partitions.initialize_partitions,
     commands.MoveLogStarts: partitions.move_log_starts,
     commands.ArchiveGaps: partitions.archive_gaps,

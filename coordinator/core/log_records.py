@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
+from coordinator.core.endings import Ending
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.release_breaker import Breaker
@@ -212,6 +213,14 @@ class StartsAlteredBy(Record, frozen=True):
     topic_id: str
     partitions: tuple[PartitionIndex, ...]
     by: str
+
+
+class QueryEnded(Record, frozen=True):
+    """How the processes of the member ended since its last completed batch, up to now; also in a snapshot. Replay of a
+    PlanCompleted forgets it."""
+
+    member_id: str
+    ending: Ending
 
 
 class TaskSignalled(Record, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from coordinator.core.endings import Ending
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.log_records import PlanAcquired, PlanKept
 from coordinator.core.plan_state import PlanState
@@ -154,6 +155,7 @@ class Member:
     acquisitions: how many plans the member has acquired. Turns depend on it: which partition comes first, and when a
         record is delivered alone.
     breaker: a query's breaker on releases; None if its last plan was not mostly released.
+    ending: how the query's processes ended since it last completed a batch; None if none did.
     session_deadline_ms: when the session ends without a heartbeat; None if the member has no session.
     """
 
@@ -180,6 +182,7 @@ class Member:
     seen_ms: int = 0
     acquisitions: int = 0
     breaker: Breaker | None = None
+    ending: Ending | None = None
     session_deadline_ms: int | None = None
 
     @property

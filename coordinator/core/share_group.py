@@ -184,6 +184,11 @@ class ShareGroup:
         return bool(self.incarnation)
 
     @property
+    def has_records_in_flight(self) -> bool:
+        """Whether a share partition of the group has a window."""
+        return any(partition.start_offset < partition.end_offset for partition in self.partitions.values())
+
+    @property
     def group_epoch(self) -> int:
         """KIP-932's group epoch. It is the assignment's, plus one while the assignment is old."""
         return self.assignment_epoch + (self.exists and self.assignment_is_old)

@@ -17,6 +17,8 @@ from coordinator.protocol.values import (
     CappedLock,
     ClientText,
     Count,
+    EndingText,
+    ErrorName,
     Int64,
     MemberId,
     Milliseconds,
@@ -371,6 +373,22 @@ class TopicPartitions(Message, frozen=True, tag=False):
     partitions: tuple[int, ...]
 
 
+class QueryEnding(Message, frozen=True, tag=False):
+    """How the processes of a query ended since it last completed a batch.
+
+    times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock.
+    error, text: the named error of the last one; both are empty if it ended without a word.
+    runs: a newer process of the query runs.
+    """
+
+    times: int
+    first_ms: int
+    last_ms: int
+    error: str = ""
+    text: str = ""
+    runs: bool = False
+
+
 class MemberDescription(Message, frozen=True, tag=False):
     """The description of a member.
 
@@ -382,6 +400,7 @@ class MemberDescription(Message, frozen=True, tag=False):
     client_id: the member's name, here and in all other messages about a group. That is the config member.name, else the
         query's name once a sink has named it, else client.id, else the name of the application or program.
     client_pid: the process id; 0 if it is not known. checkpoint: the query's, once a sink has named it.
+    ending: how the query's processes ended, if the query ended with a named error, or keeps ending.
     """
 
     member_id: str
@@ -397,6 +416,7 @@ class MemberDescription(Message, frozen=True, tag=False):
     assigned_total: int = 0
     assignment: tuple[TopicPartitions, ...] = ()
     breaker: ReleaseBreaker | None = None
+    ending: QueryEnding | None = None
 
 
 class RecordCounts(Message, frozen=True, tag=False):
@@ -504,6 +524,26 @@ class Heartbeat(MemberRequest[Joined], frozen=True):
 class LeaveGroup(MemberRequest[Done], frozen=True):
     """End the session now. A query loses its locks, as after a timeout. A ShareConsumer's records are released, which
     is a try and no failure; those in progress are released after group.share.in.progress.rebalance.grace.ms."""
+
+
+class ReportEnding(GroupRequest[Done], frozen=True):
+    """Say with which named error a process of a query ends. Only people see it (QueryEnding). A session goes on to its
+    timeout, so that a query that restarts within it keeps its batch.
+
+    member_id, member_epoch: of the process itself. No epoch: its join was refused. No member id: a sink speaks, whose
+        query is the one with a batch in the driver of ``client_host`` and ``client_pid``, or with this checkpoint, if
+        the driver has several.
+    is_over: False if a task says it, which Spark may try again.
+    """
+
+    error: ErrorName
+    text: EndingText
+    member_id: ClientText = ""
+    member_epoch: Int64 | None = None
+    client_host: ClientText = ""
+    client_pid: Offset = 0
+    checkpoint: ClientText = ""
+    is_over: bool = True
 
 
 class NextPlan(MemberRequest[PlanReply], frozen=True):
@@ -655,6 +695,7 @@ AnyRequest: TypeAlias = (
     JoinGroup
     | Heartbeat
     | LeaveGroup
+    | ReportEnding
     | NextPlan
     | StartPlan
     | ReportProgress

@@ -31,6 +31,12 @@ ClientText = Annotated[str, Meta(max_length=MOST_CLIENT_TEXT)]
 """A name, host or path by which a client describes itself to people."""
 
 
+MOST_ENDING_TEXT = 1_000
+EndingText = Annotated[str, Meta(max_length=MOST_ENDING_TEXT)]
+"""The sentence of the named error with which a process of a query ended."""
+ErrorName = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}$")]
+
+
 def client_text(text: str) -> str:
     """The text as a ClientText: on one line, and cut."""
     return " ".join(text.split())[:MOST_CLIENT_TEXT]

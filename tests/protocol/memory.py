@@ -16,6 +16,7 @@ from coordinator.core.log_records import (
     PartitionInitialized,
     PlanKept,
     PlanStaged,
+    QueryEnded,
     Record,
     RunsChanged,
     SessionRenewed,
@@ -50,8 +51,8 @@ LONG_AGO_MS = NOW_MS - 20 * SESSION_MS
 
 def ordered(records: Iterable[Record]) -> list[tuple[bytes, Record]]:
     """A snapshot with each record's bytes, in the order in which it can be replayed; of a kind, by their bytes (plan
-    numbers are below 128, so that they are in order too)."""
-    records = [_without_ratio(record) for record in records]
+    numbers are below 128, so that they are in order too). How queries ended is left out: nothing depends on it."""
+    records = [_without_ratio(record) for record in records if not isinstance(record, QueryEnded)]
     pairs = [(encode_record(record), record) for record in records]
     return sorted(pairs, key=lambda pair: (RANKS[type(pair[1])], pair[0]))
 

@@ -11,6 +11,7 @@ from coordinator.core.changes import Changes, MemoizedTransition, count_records,
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
+from coordinator.core.endings import ended
 from coordinator.core.failed_deliveries import (
     clears_evidence,
     consumer_lost_lock,
@@ -28,6 +29,7 @@ from coordinator.core.log_records import (
     GroupCreated,
     MemberJoined,
     MemberSeen,
+    QueryEnded,
     Record,
     RunsChanged,
     SessionEnded,
@@ -165,6 +167,10 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
             who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
             raise SubscriptionTooLarge(**who, size_bytes=size, limit_bytes=MOST_BYTES)
         records.append(joined)
+        if member is not None and member.pending is not None:  # its last process is over, perhaps without a word
+            ending = ended(member.ending, member.member_epoch, now_ms)
+            if ending != member.ending:
+                records.append(QueryEnded(member_id=member.member_id, ending=ending))
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     records.append(SessionRenewed(member_id=command.member_id, deadline_ms=deadline_ms))
     return Decision(tuple(records), _joined_reply(group, epoch))

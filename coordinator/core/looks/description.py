@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeAlias
 
 import msgspec
 
+from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import is_open, keeps_tries
 from coordinator.core.share_group import ShareGroup
@@ -45,12 +46,12 @@ def with_lag(group: ShareGroup, command: WithLag[Any], now_ms: int) -> GroupDesc
     """The answer to the request in ``command``, with the lag."""
     if isinstance(command.request, ListOffsets):
         return _offsets(group, command.request, command.bounds)
-    return describe_group(group, command.bounds)
+    return describe_group(group, command.bounds, now_ms)
 
 
 def describe(group: ShareGroup, request: DescribeGroup, now_ms: int) -> GroupDescription:
     """The group's state, without the lag."""
-    return describe_group(group)
+    return describe_group(group, now_ms=now_ms)
 
 
 def list_offsets(group: ShareGroup, request: ListOffsets, now_ms: int) -> OffsetsListed:
@@ -58,7 +59,7 @@ def list_offsets(group: ShareGroup, request: ListOffsets, now_ms: int) -> Offset
     return _offsets(group, request, ())
 
 
-def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
+def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = (), now_ms: int = 0) -> GroupDescription:
     """The group's state; the lag is None for share partitions that ``bounds`` do not name. Up to MOST_MEMBERS members
     and MOST_ASSIGNED assigned partitions are shown, with their total numbers."""
     ends = _ends(bounds)
@@ -75,7 +76,7 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) ->
             for key, partition in sorted(group.partitions.items())
             if key.topic_id in current
         ),
-        members=_members(group, members[:MOST_MEMBERS]),
+        members=_members(group, members[:MOST_MEMBERS], now_ms),
         members_total=len(members),
         configs=dict(group.configs),
         records=describe_counts(group),
@@ -109,7 +110,7 @@ def state_of(group: ShareGroup) -> str:
     return "STABLE" if any(member.active for member in group.members.values()) else "EMPTY"
 
 
-def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescription, ...]:
+def _members(group: ShareGroup, members: Iterable[Member], now_ms: int) -> tuple[MemberDescription, ...]:
     of_queries: dict[Subscribed, list[SharePartitionKey]] = {}
     slowed = slowed_queries(group)
     left = MOST_ASSIGNED
@@ -131,6 +132,7 @@ def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescri
                 assigned_total=len(assigned),
                 assignment=topic_partitions(group, assigned[:left]),
                 breaker=slowed.get(member.member_id),
+                ending=shown(group, member, now_ms),
             )
         )
         left = max(0, left - len(assigned))
@@ -140,7 +142,7 @@ def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescri
 def slowed_queries(group: ShareGroup) -> dict[str, ReleaseBreaker]:
     """The open breakers of the queries with a session, by member id. Empty once nothing is in flight: an idle query's
     breaker stays open, since there is no batch to judge by, and slows nothing."""
-    if all(partition.start_offset == partition.end_offset for partition in group.partitions.values()):
+    if not group.has_records_in_flight:
         return {}
     open_ones = ((member.member_id, open_breaker(group, member)) for member in group.members.values() if member.active)
     return {member_id: breaker for member_id, breaker in open_ones if breaker is not None}

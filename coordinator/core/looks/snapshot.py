@@ -20,6 +20,7 @@ from coordinator.core.log_records import (
     PartitionInitialized,
     PlanKept,
     PlanStaged,
+    QueryEnded,
     Record,
     RunsChanged,
     TopicDeleted,
@@ -85,6 +86,8 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
     yield from _staged_records(group)
     for member in group.members.values():
         yield _record_of(MemberProgressKept, member, completed=member.completed or 0)
+        if member.ending is not None:
+            yield QueryEnded(member_id=member.member_id, ending=member.ending)
 
 
 def _record_of(record: type[Kept], source: object, **others: Any) -> Kept:

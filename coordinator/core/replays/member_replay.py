@@ -14,6 +14,7 @@ from coordinator.core.log_records import (
     MembersForgotten,
     MemberWaits,
     PartitionsAssigned,
+    QueryEnded,
     SessionEnded,
     SessionRenewed,
     TaskSignalled,
@@ -86,6 +87,10 @@ def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None
     member.completed = record.completed or None
 
 
+def _query_ended(group: ShareGroup, record: QueryEnded) -> None:
+    group.members[record.member_id].ending = record.ending
+
+
 MOST_TASKS = 100
 """A plan keeps the signals of up to this many tasks: those that signalled last."""
 
@@ -120,6 +125,7 @@ REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MemberSeen: _member_seen,
     MembersForgotten: _members_forgotten,
     MemberProgressKept: _member_progress_kept,
+    QueryEnded: _query_ended,
     TaskSignalled: _task_signalled,
     BatchNamed: _batch_named,
 }

@@ -116,6 +116,7 @@ def _is_of_the_driver(record: PlanStaged) -> bool:
 def _plan_completed(group: ShareGroup, record: PlanCompleted) -> None:
     member = group.members[record.member_id]
     member.completed, member.evidence, member.breaker = record.plan_id, record.evidence, record.breaker
+    member.ending = None
     if record.reject_window is not None:
         group.decided, group.rejected = record.reject_window
     assert member.newest is not None

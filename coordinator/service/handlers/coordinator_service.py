@@ -53,6 +53,7 @@ from coordinator.protocol.messages import (
     Plan,
     PlanReply,
     Reply,
+    ReportEnding,
     ReportProgress,
     StartPlan,
 )
@@ -122,6 +123,7 @@ class CoordinatorService(Handlers):
                 JoinGroup: self._join,
                 Heartbeat: self._single_command,
                 LeaveGroup: self._single_command,
+                ReportEnding: self._single_command,
                 AcquireRecords: self._acquire_records,
                 Acknowledge: self._acknowledge,
                 MarkInProgress: self._single_command,
