@@ -5,8 +5,11 @@ Rule: the driver opens the sink, and reports everything wrong with it by name. E
 
 from __future__ import annotations
 
+import socket
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -14,13 +17,17 @@ from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_replaced
+from coordinator.client.endings import ANSWER_S, tell_ending
 from coordinator.client.group_options import connect
+from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.protocol.receipts import receipt_digest
+from coordinator.protocol.values import client_text
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
 from share_sink.errors import OverwriteRefused
 from share_sink.options import SinkOptions
+from share_spark.driver_process import driver_pid
 from share_spark.log import log_for_query
 
 
@@ -57,15 +64,36 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
     """
     parsed = SinkOptions.parse(options)
     log_for_query(group=parsed.group_id, query=parsed.query_name)
-    if overwrite:
-        raise OverwriteRefused()
-    columns = Columns.of(schema)
-    parsed.check_kafka_config()
-    archive = _checked_archive(parsed.archive_path) if parsed.archive_path else ""
-    opened = coordinator_of(parsed).call(OpenSink(group_id=parsed.group_id, configs=parsed.group_configs))
+    with telling_the_group(parsed):
+        if overwrite:
+            raise OverwriteRefused()
+        columns = Columns.of(schema)
+        parsed.check_kafka_config()
+        archive = _checked_archive(parsed.archive_path) if parsed.archive_path else ""
+        opened = coordinator_of(parsed).call(OpenSink(group_id=parsed.group_id, configs=parsed.group_configs))
     for key, before in opened.replaced.items():
         log_replaced(key, before, parsed.group_configs.get(key, ""))
     return Sink(options=parsed, columns=columns, opened=opened, archive=archive)
+
+
+@contextmanager
+def telling_the_group(options: SinkOptions) -> Iterator[None]:
+    """A context on the driver in which a named error, which ends the query, reaches the group as well. If the
+    coordinator is away, nothing is told."""
+    try:
+        yield
+    except ShareGroupError as error:
+        if not error.retriable and error.kafka_error != "COORDINATOR_NOT_AVAILABLE":
+            telling = threading.Thread(target=_tell, args=(options, error), name="share-ending", daemon=True)
+            telling.start()
+            telling.join(2 * ANSWER_S)  # one part to connect, if this process has not, and one for the answer
+        raise
+
+
+def _tell(options: SinkOptions, error: ShareGroupError) -> None:
+    with suppress(ShareGroupError):
+        who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
+        tell_ending(coordinator_of(options), options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:

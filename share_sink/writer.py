@@ -25,7 +25,7 @@ from coordinator.protocol.values import client_text
 from share_sink.archive.batches import StagedBatch, check_files, discard_write, finish_batch
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
-from share_sink.sink import Sink, coordinator_of
+from share_sink.sink import Sink, coordinator_of, telling_the_group
 from share_sink.stream_arrow_writer import StreamArrowWriter
 from share_spark.border import named_errors_first
 from share_spark.log import log_for_query
@@ -81,7 +81,8 @@ class ShareGroupStreamWriter(StreamArrowWriter):
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        commit_batch(self._sink, messages, batchId, has_target=False)
+        with telling_the_group(self._sink.options):
+            commit_batch(self._sink, messages, batchId, has_target=False)
 
     @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -100,7 +101,8 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit_batch(self._sink, messages)
+        with telling_the_group(self._sink.options):
+            commit_batch(self._sink, messages)
 
     @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -180,11 +180,13 @@ class CoordinatorClient:
         timeout_s = 0.0 if once else self._retry_timeout_s
         return self._asked(timeout_s, _may_pass_soon, request, group_id, None, answer_timeout_s)
 
-    def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
-        """The reply over the connection that is open; None if there is none, or no reply came. Starts and searches
-        nothing."""
+    def ask_connected(
+        self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S, group_id: str = ""
+    ) -> Reply | None:
+        """The reply over the connection that is open, to the coordinator of the group if there are several; None if
+        there is none, or no reply came. Starts and searches nothing."""
         with self._connecting:
-            connection = self._connections.get("")
+            connection = self._connections.get(group_id if self._directory.are_several else "")
         if connection is None:
             return None
         try:

@@ -22,6 +22,7 @@ import msgspec
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_changes
 from coordinator.client.connection import CALL_TIMEOUT_S
+from coordinator.client.endings import tell_ending
 from coordinator.client.on_demand import OnDemand
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
@@ -116,10 +117,15 @@ class MemberSession:
         )
         self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
+        self._told = ""
         self._idle_after_s, self._leaves_when_idle = idle_after_s, leaves_when_idle
         self.lock_s, self._asked_s = lock_s, time.monotonic()
         self.rejoins, began_s = 0, time.monotonic()
-        self._joined = client.call(self._request)
+        try:
+            self._joined = client.call(self._request)
+        except ShareGroupError as error:
+            tell_ending(client, group_id, error, member_id=member_id)
+            raise
         self.lives_until_s = began_s + self._joined.session_timeout_ms / 1000
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
@@ -183,6 +189,14 @@ class MemberSession:
 
     def describe(self) -> GroupDescription:
         return self._client.call(DescribeGroup(group_id=self.group_id))
+
+    def tell_ending(self, error: ShareGroupError) -> None:
+        """Tell the group that this process ends with the error, once, as far as the group can be told now."""
+        if self._told == (told := type(error).__name__):
+            return
+        self._told = told
+        who = {"member_id": self.member_id, "member_epoch": self.member_epoch}
+        tell_ending(self._client, self.group_id, error, **who)
 
     def close(self, *, leave: bool = False) -> bool:
         """Stop the heartbeats. The session ends at its timeout, or now with ``leave``. Returns False if it was closed

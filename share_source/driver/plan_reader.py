@@ -15,6 +15,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
 from coordinator.config.resolved import GroupConfig
-from coordinator.protocol.errors import DataLoss
+from coordinator.protocol.errors import DataLoss, ShareGroupError
 from coordinator.protocol.messages import (
     LatestOffsets,
     NextPlan,
@@ -119,6 +120,20 @@ class PlanReader(DataSourceStreamReader):
         """Complete ``start``, whose batch is committed. Then acquire the next plan, of up to ``most`` records. Returns
         the plan's offset, or ``start`` if there is nothing to acquire. Raises ShareGroupError if the checkpoint is
         wrong, as of PlanOffset.parse, or if the coordinator refuses the request."""
+        with self._telling_the_group():
+            return self._asked_offset(start, most)
+
+    @contextmanager
+    def _telling_the_group(self) -> Iterator[None]:
+        """A context in which a named error, which ends the query, reaches the group as well."""
+        try:
+            yield
+        except ShareGroupError as error:
+            if self._session is not None:
+                self._session.tell_ending(error)
+            raise
+
+    def _asked_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
         offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
         session = self._joined_as(offset.member_id)
         reply = self._next_plan(session, offset.plan_id, most)
@@ -181,7 +196,8 @@ class PlanReader(DataSourceStreamReader):
         if not offset.plan_id or start == end:
             return []
         if self._tasks_of is None or self._tasks_of[0] != offset.plan_id:
-            self._tasks_of = (offset.plan_id, self._start_plan(offset))
+            with self._telling_the_group():
+                self._tasks_of = (offset.plan_id, self._start_plan(offset))
         return self._tasks_of[1]
 
     def _start_plan(self, offset: PlanOffset) -> list[InputPartition]:

@@ -37,8 +37,8 @@ class StreamReaderWithoutStart(PlanReader):
         """
         try:
             committed = dict(self._log.latest_asked(self.initialOffset()))
-        except LogNotTold:
-            self._leave()
+        except LogNotTold as error:
+            self._leave(error)
             raise
         answer = self._next_offset(committed, self._options.max_offsets_per_trigger)
         self._log = self._log.answered(committed, answer)
@@ -50,12 +50,13 @@ class StreamReaderWithoutStart(PlanReader):
         Spark's log. Raises LogNotTold as :meth:`latestOffset`, and what :meth:`PlanReader.partitions` raises."""
         try:
             self._log = self._log.partitions_asked(start, end)
-        except LogNotTold:
-            self._leave()
+        except LogNotTold as error:
+            self._leave(error)
             raise
         return super().partitions(start, end)
 
-    def _leave(self) -> None:
+    def _leave(self, error: LogNotTold) -> None:
         """Leave the group at once: other members get the records that this process acquired and Spark will not use."""
         if self._session is not None:
+            self._session.tell_ending(error)
             self._session.close(leave=True)

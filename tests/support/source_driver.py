@@ -85,6 +85,10 @@ class DriverClient:
             return OffsetsReply(ends=ends, now_ms=self.group.now_ms)
         return self.group.run(request)
 
+    def ask_connected(self, request: Any, answer_timeout_s: float, group_id: str) -> Any:
+        self.asked.append(request)
+        return self.group.run(request)
+
     def call_with_rows(self, request: StageOutcomes, rows: pa.Table) -> Any:
         self.asked.append(request)
         return self.group.run(StageRuns(**msgspec.structs.asdict(request), partitions=partition_outcomes(rows)))

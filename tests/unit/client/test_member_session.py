@@ -5,8 +5,15 @@ import threading
 
 import pytest
 
+from coordinator.client.endings import tell_ending
 from coordinator.client.session import MemberSession
-from coordinator.protocol.errors import UnknownMemberId
+from coordinator.protocol.errors import (
+    BrokerRefused,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    UnknownMemberId,
+    UnknownTopic,
+)
 from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
@@ -16,6 +23,8 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     MarkInProgress,
 )
+from coordinator.protocol.values import MOST_ENDING_TEXT
+from coordinator.protocol.wire import decode_request, encode
 from tests.support.waiting import wait_until
 
 IDLE_AFTER_S = 300.0
@@ -67,6 +76,32 @@ def session(coordinator):
     made._closed = CountedWaits()
     yield made
     made.close()
+
+
+def test_a_refused_join_is_told_also_if_the_coordinator_is_away():
+    class Refuses(Coordinator):
+        def call(self, request, **_):
+            raise UnknownTopic(topic="orders", addresses="a:1")
+
+        def ask_connected(self, request, answer_timeout_s, group_id):
+            self.asked.append(request)
+            raise CoordinatorNotAvailable(group_id=group_id, reason="it is away")
+
+    coordinator = Refuses()
+    with pytest.raises(UnknownTopic):
+        MemberSession(coordinator, "billing", "m1", topics=("orders",))
+    (said,) = coordinator.asked
+    assert (said.error, said.group_id, said.member_id, said.member_epoch) == ("UnknownTopic", "billing", "m1", None)
+
+
+def test_a_long_sentence_keeps_its_way_out(coordinator):
+    coordinator.ask_connected = lambda request, *_: coordinator.asked.append(request)
+    tell_ending(coordinator, "billing", InvalidRequest(what=f"\x1b{'x' * 5_000} Do this."), member_id="m1")
+    tell_ending(coordinator, "billing", BrokerRefused(addresses="a" * 900, what="b" * 900, reason="c" * 900))
+    for said in coordinator.asked:
+        assert decode_request(type(said).__name__, encode(said)) == said
+        assert len(said.text) <= MOST_ENDING_TEXT and said.text.isprintable()
+    assert coordinator.asked[0].text.endswith("Do this.") and coordinator.asked[1].text.endswith("ccc")
 
 
 def test_an_idle_member_sends_no_heartbeat_until_its_next_request(session, coordinator, caplog):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable, NeverDelivered
-from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.protocol.messages import OpenSink, OutcomesStaged, ReportEnding, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import DIVIDED
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
@@ -28,7 +29,7 @@ from share_sink.columns import Columns
 from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, RowsOfAnotherGroup, UnknownOutcome
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
-from share_sink.writer import TaskOutcomes, abort_batch, commit_batch, write_task
+from share_sink.writer import ShareGroupStreamWriter, TaskOutcomes, abort_batch, commit_batch, write_task
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, note
 from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TYPES, batch, digest_of, row, schema
 
@@ -61,14 +62,20 @@ class Coordinator:
     def __init__(self) -> None:
         self.staged: list[tuple[StageOutcomes, list[dict[str, Any]]]] = []
         self.opened: list[OpenSink] = []
-        self.answer = staged(0)
+        self.told: list[ReportEnding] = []
+        self.answer: OutcomesStaged | Exception = staged(0)
         self.sink = PLAIN
 
     def call(self, request: Any) -> SinkOpened:
         self.opened.append(request)
         return self.sink
 
+    def ask_connected(self, request: ReportEnding, answer_timeout_s: float, group_id: str) -> None:
+        self.told.append(request)
+
     def call_with_rows(self, request: StageOutcomes, rows: pa.Table) -> OutcomesStaged:
+        if isinstance(self.answer, Exception):
+            raise self.answer
         self.staged.append((request, rows.to_pylist()))
         return self.answer
 
@@ -594,6 +601,30 @@ def test_a_sink_is_opened_with_its_groups_configs(coordinator: Coordinator, tmp_
     assert coordinator.opened == [OpenSink(group_id="billing", configs={"share.delivery.count.limit": "3"})]
     assert (found.opened, found.archive) == (PLAIN, str(tmp_path / "archive"))
     assert set(found.columns.column_indexes) == set(ARROW)
+
+
+def test_the_error_that_ends_a_sink_reaches_its_group(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "checkpointLocation": "ckpt"}
+    monkeypatch.setattr(sink, "driver_pid", lambda: 4711)
+    with pytest.raises(OverwriteRefused) as refused:
+        open_sink(given, schema(TYPES), overwrite=True)
+    stream = ShareGroupStreamWriter(opened())
+    coordinator.answer = BatchReclaimed(row="orders-0@7", group_id="billing")
+    with pytest.raises(BatchReclaimed):
+        stream.commit([], 7)
+    first, second = coordinator.told
+    assert (first.error, first.text, first.member_id) == ("OverwriteRefused", str(refused.value), "")
+    assert (first.client_host, first.client_pid, first.checkpoint) == (socket.gethostname(), 4711, "ckpt")
+    assert second.error == "BatchReclaimed"
+
+
+def test_an_outage_is_not_told_to_a_coordinator_that_is_away(coordinator: Coordinator) -> None:
+    coordinator.answer = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="_TRANSPORT")
+    with pytest.raises(BrokerNotReachable):
+        ShareGroupStreamWriter(opened()).commit([], 7)
+    assert not coordinator.told
 
 
 def test_wrong_rows_and_modes_are_found_before_any_request(coordinator: Coordinator) -> None:

@@ -16,8 +16,17 @@ from coordinator.core.commands import AlterConfigs, acquisition
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_state import RecordState
 from coordinator.kafka.damaged_batch import Damage
-from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
-from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
+from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, StalePlan, UnknownMemberId
+from coordinator.protocol.messages import (
+    DescribeGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    NextPlan,
+    ReportEnding,
+    StageOutcomes,
+    StartPlan,
+)
 from coordinator.protocol.option_errors import RefusedOption
 from coordinator.protocol.receipts import receipt_digest
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
@@ -105,6 +114,23 @@ def test_data_loss_fails_the_query_once_and_a_restart_continues() -> None:
         tasks = source.partitions(start, end)
         assert [t.task.partitions[0].ranges for t in tasks] == [((30, 59, 3),)]  # type: ignore[attr-defined]
     assert client.group.dump() == ["[30..59] ACQUIRED 3 1 1"], "what failed for the loss was no delivery"
+
+
+def test_the_error_that_ends_a_query_reaches_its_group() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        end = source.latestOffset(source.initialOffset(), LIMIT)
+        source.partitions({}, end)
+    client.group.move_log_start(30)
+    with reading(client) as source, pytest.raises(DataLoss) as lost:
+        source.partitions({}, end)
+    (said,) = client.of(ReportEnding)
+    assert (said.error, said.text, said.member_epoch) == ("DataLoss", str(lost.value), 2)
+    with reading(client) as source, pytest.raises(StalePlan) as stale:
+        source.latestOffset({**end, "plan_id": "i.9"}, LIMIT)
+    (member,) = client.group.run(DescribeGroup(group_id="billing")).members
+    assert member.ending is not None
+    assert (member.ending.error, member.ending.text, member.ending.times) == ("StalePlan", str(stale.value), 3)
 
 
 def test_what_is_gone_at_completion_is_not_told_as_unread(caplog: pytest.LogCaptureFixture) -> None:
@@ -367,7 +393,7 @@ def test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself() -> None:
         for _ in range(3):
             with pytest.raises(FencedMemberEpoch):
                 old.partitions(start, end)
-        assert len(client.asked) == asked + 1, "fenced once, it asks nothing more"
+        assert len(client.asked) == asked + 2, "fenced once, it says so, and asks nothing more"
         assert len(client.of(JoinGroup)) == 2
         assert new.partitions(start, end), "the newer process goes on"
 

@@ -1,0 +1,34 @@
+"""Tells a group with which named error a process of one of its queries ends.
+
+Rule: the process ends as it would without this. The group is told over the open connection, once, within ANSWER_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.log_lines import printable
+from coordinator.protocol.messages import ReportEnding
+from coordinator.protocol.values import MOST_ENDING_TEXT
+
+ANSWER_S = 3.0
+"""A process that ends waits this many seconds for the coordinator's answer."""
+_END = 300
+"""A longer sentence is cut in its middle, and keeps this many characters of its end, which has the way out."""
+
+
+def tell_ending(client: CoordinatorClient, group_id: str, error: ShareGroupError, **who: Any) -> None:
+    """Tell the group that the process of ``who`` ends with this error (ReportEnding). Nothing is raised."""
+    with contextlib.suppress(Exception):
+        said = ReportEnding(group_id=group_id, error=type(error).__name__, text=_text_of(error), **who)
+        client.ask_connected(said, ANSWER_S, group_id)
+
+
+def _text_of(error: ShareGroupError) -> str:
+    text = printable(str(error))
+    if len(text) > MOST_ENDING_TEXT:
+        text = f"{text[: MOST_ENDING_TEXT - _END - 5]} ... {text[-_END:]}"
+    return text
