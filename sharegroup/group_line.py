@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.protocol.log_lines import printable
+from sharegroup.durations import duration
 
 if TYPE_CHECKING:
     from coordinator.protocol.admin_messages import HistoryEntry, PlanInFlight, RunInFlight
-    from coordinator.protocol.messages import GroupDescription, MemberDescription
+    from coordinator.protocol.messages import GroupDescription, MemberDescription, QueryEnding
 
 LONGEST_NAME = 60
 """A member's name is cut after this many characters."""
@@ -25,8 +26,8 @@ QUARANTINED = ("quarantined", "failed alone", "trial")
 class GroupLine:
     """A group at one moment. ``done``, ``acquired_offsets``: the sums of the start offsets and end offsets, from which
     the rates are computed. Rates are per second; None in the first reading. ``without_dead_letter``: see
-    :func:`given_up_without_dead_letter`. ``slowed``: see :func:`slowed_queries`. ``oldest_ms``: for how long the record
-    that is held for longest has been held."""
+    :func:`given_up_without_dead_letter`. ``slowed``: see :func:`slowed_queries`. ``ending``: see
+    :func:`ending_queries`. ``oldest_ms``: for how long the record that is held for longest has been held."""
 
     group_id: str
     state: str
@@ -42,6 +43,7 @@ class GroupLine:
     done_rate: float | None = None
     without_dead_letter: int = 0
     slowed: int = 0
+    ending: int = 0
 
 
 def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) -> str:
@@ -54,6 +56,21 @@ def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) ->
 def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
     """Returns the queries that acquire less, since their sinks release most records."""
     return [member for member in description.members if member.breaker is not None]
+
+
+def ending_queries(description: GroupDescription) -> list[MemberDescription]:
+    """Returns the queries that ended with a named error, or that keep ending."""
+    return [member for member in description.members if member.ending is not None]
+
+
+def in_words(member: MemberDescription, ending: QueryEnding) -> str:
+    """Returns how the query ended, in a sentence: with its named error, or how often it was started."""
+    over = f" in {duration(ending.last_ms - ending.first_ms)}" if ending.times > 1 else ""
+    if not ending.error:
+        starts = ending.times + ending.runs
+        return f"Query {who(member)} was started {starts} times{over} and finished no batch; no process named an error."
+    times = f" {ending.times} times{over}" if ending.times > 1 else ""
+    return f"Query {who(member)} has ended{times}: {ending.error}: {printable(ending.text)}"
 
 
 def topics_without_partitions(description: GroupDescription) -> list[str]:
@@ -99,6 +116,7 @@ def line_of(
         archived=sum(p.archived_total for p in partitions),
         without_dead_letter=given_up_without_dead_letter(description),
         slowed=len(slowed_queries(description)),
+        ending=len(ending_queries(description)),
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

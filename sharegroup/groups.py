@@ -243,16 +243,14 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
         each.print(f"sharegroup in-flight --group {each.group_id} --limit shows more")
 
 
-def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of one group, in the form that the options ask for."""
-    from coordinator.protocol.log_lines import printable
-    from sharegroup import kafka_tables
-    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions, who
+def _tell_queries(description: GroupDescription) -> None:
+    """Print to standard error which queries keep ending, and which are slowed."""
+    from sharegroup.group_line import ending_queries, in_words, slowed_queries, who
     from sharegroup.in_flight import time_of
 
-    group_id, verbose = description.group_id, options["verbose"]
-    if description.state == "EMPTY":
-        click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
+    for member in ending_queries(description):
+        if member.ending is not None:
+            click.echo(f"\n{in_words(member, member.ending)}", err=True)
     for member in slowed_queries(description):
         assert member.breaker is not None
         click.echo(
@@ -260,6 +258,18 @@ def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[st
             f"{member.breaker.released} of {member.breaker.records} records. sharegroup doctor says more.",
             err=True,
         )
+
+
+def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
+    """Returns the lines of one group, in the form that the options ask for."""
+    from coordinator.protocol.log_lines import printable
+    from sharegroup import kafka_tables
+    from sharegroup.group_line import given_up_without_dead_letter, topics_without_partitions, who
+
+    group_id, verbose = description.group_id, options["verbose"]
+    if description.state == "EMPTY":
+        click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
+    _tell_queries(description)
     for topic in topics_without_partitions(description):
         click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)
     if options["state"] is not None:

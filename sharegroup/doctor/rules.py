@@ -11,21 +11,54 @@ from dataclasses import replace
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
+from coordinator.protocol.errors import DeadLetterTopicMissing
 from coordinator.protocol.messages import PartitionDescription
 from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
-from sharegroup.group_line import HELD, QUARANTINED, slowed_queries, who
+from sharegroup.group_line import HELD, QUARANTINED, ending_queries, in_words, slowed_queries, who
 
 MOST_NAMED = 5
 """One finding names up to this many places."""
+OLD_MS = 60_000
+"""A finding about a query that ended more than this many milliseconds ago says when."""
 _STAGES = {
     "sliced": "delivered in slices that get smaller with each failure",
     "quarantined": "in quarantine: taken out of the batch, and delivered alone next",
     "failed alone": "in quarantine: failed alone, and waiting for a trial",
     "trial": "on trial: archived if that fails too",
 }
+
+
+def query_keeps_ending(facts: GroupFacts) -> Iterator[Finding]:
+    """Queries that ended with a named error, or whose processes end again and again without one."""
+    for member in ending_queries(facts.description):
+        assert member.ending is not None
+        ending = member.ending
+        if ending.error:
+            do = "Mend what the error names. Then start the query, unless its scheduler does."
+        else:
+            do = (
+                "Look at the log of the query's driver: its own code raises, the process is killed, or it runs out of "
+                "memory."
+            )
+        ago_ms = facts.now_ms - ending.last_ms
+        ago = f" It ended last {duration(ago_ms)} ago." if ago_ms >= OLD_MS else ""
+        topic = facts.config.errors_deadletterqueue_topic_name
+        is_missing = ending.error == DeadLetterTopicMissing.__name__ and facts.dead_letter_topic_is_missing
+        yield Finding(
+            rule="query-keeps-ending",
+            severity=Severity.ERROR,
+            what=in_words(member, ending) + ago,
+            do=f"{do} If the query is gone for good, nothing is to be done.",
+            command=_create(facts, topic) if is_missing else facts.command("groups --describe", "--members"),
+            about={"name": topic, "is_missing": "yes"} if is_missing else {},
+        )
+
+
+def _create(facts: GroupFacts, topic: str) -> str:
+    return f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --create --topic {topic}"
 
 
 def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
@@ -124,8 +157,9 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
         "the start offset.",
         do="Create the topic." if is_missing else "Look at the topic, its leaders and ACLs; the coordinator writes the "
         "dead letters when it can.",
-        command=f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} "
-        + (f"--create --topic {topic}" if is_missing else f"--describe --topic {topic}"),
+        command=_create(facts, topic)
+        if is_missing
+        else f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {topic}",
         about={"name": topic, "is_missing": "yes" if is_missing else "no"},
     )  # fmt: skip
 
@@ -359,6 +393,7 @@ def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 GROUP_RULES = (
+    query_keeps_ending,
     given_up_without_a_dead_letter,
     dead_letter_topic_is_reserved,
     nobody_consumes,

@@ -73,6 +73,7 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "dead-letters-wait": _waiting,
     "given-up-without-dead-letter": _name_queue,
     "dead-letter-topic-reserved": _name_queue,
+    "query-keeps-ending": lambda group_id, about: _waiting(group_id, about) if about else (_MEMBERS,),
     "query-slowed": lambda group_id, about: (_MEMBERS,),
     "nobody-consumes": lambda group_id, about: (_MEMBERS,),
     "topic-missing": lambda group_id, about: (_MEMBERS,),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import (
     GroupDescription,
     MemberDescription,
     PartitionDescription,
+    QueryEnding,
     RecordCounts,
     ReleaseBreaker,
 )
@@ -64,7 +67,35 @@ HOLDER = {"member_id": "billing-1", "client_id": "nightly", "client_host": "host
 HELD = {**HOLDER, "state": "ACQUIRED", "since_ms": NOW_MS - 6 * MINUTE_MS}
 FAILED_ALONE = run(stage="failed alone", failures=5)
 
+ENDED = QueryEnding(
+    times=4,
+    first_ms=NOW_MS - 5 * MINUTE_MS,
+    last_ms=NOW_MS - 2 * MINUTE_MS,
+    error="DeadLetterTopicMissing",
+    text="Dead letter topic dlq does not exist. Create it.",
+)
+
 CASES = {
+    "query-keeps-ending": (
+        rules.query_keeps_ending,
+        facts(members=[member(active=False, ending=ENDED)], configs=DLQ, topics=frozenset({"orders"})),
+        [
+            "Query nightly (billing-1) has ended 4 times in 3 min: DeadLetterTopicMissing: Dead letter topic dlq does "
+            "not exist. Create it.",
+            "It ended last 2 min ago",
+            "kafka-topics.sh --bootstrap-server localhost:9092 --create --topic dlq",
+        ],
+    ),
+    "query-keeps-ending: once, with another error": (
+        rules.query_keeps_ending,
+        facts(members=[member(ending=QueryEnding(times=1, first_ms=NOW_MS, last_ms=NOW_MS, error="X", text="Do y."))]),
+        ["Query nightly (billing-1) has ended: X: Do y.", "groups --describe", "--members"],
+    ),
+    "query-keeps-ending: without a word": (
+        rules.query_keeps_ending,
+        facts(members=[member(ending=msgspec.structs.replace(ENDED, error="", text="", runs=True))]),
+        ["Query nightly (billing-1) was started 5 times in 3 min and finished no batch", "log of the query's driver"],
+    ),
     "start-offset-held-back: a released record": (
         rules.start_offset_is_held_back,
         facts(runs=(run(not_before_ms=NOW_MS + 30_000, releases=1),)),

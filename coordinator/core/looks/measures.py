@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from coordinator.core.isolation import Stage, stage_of
 from coordinator.core.looks.description import describe_counts, slowed_queries, state_of
+from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
@@ -53,6 +54,7 @@ class GroupMeasures:
     oldest_ms: for how long the oldest acquired record has been held; 0 if no record is held.
     isolated: the number of records by stage of isolation; SLICED records are counted among MOST_SLICED runs.
     slowed: how many queries with a session have an open breaker on releases, while records are in flight.
+    ending: how many queries ended with a named error, or keep ending, by error; an empty one for those without.
     records: what became of the records of all share partitions that the group has or had.
     """
 
@@ -62,6 +64,7 @@ class GroupMeasures:
     oldest_ms: int
     isolated: Mapping[Stage, int]
     slowed: int
+    ending: Mapping[str, int]
     records: RecordCounts
     partitions: tuple[PartitionMeasures, ...]
 
@@ -81,6 +84,7 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
         oldest_ms=_oldest_ms(group, now_ms),
         isolated=_isolated(group),
         slowed=len(slowed_queries(group)),
+        ending=Counter(found.error for member in group.members.values() if (found := shown(group, member, now_ms))),
         records=describe_counts(group),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )

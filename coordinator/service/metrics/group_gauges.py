@@ -26,6 +26,7 @@ _OF_GROUP = {
     "share_group_done_records": ("Records by what became of them, those of deleted topics among them.", ("how",)),
     "share_group_unaccounted_records": ("0: each offset that was acquired is done or still there.", ()),
     "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
+    "share_group_ending_queries": ("Queries that ended with a named error, or keep ending.", ("error",)),
     "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
 }
 _OF_PARTITION = {
@@ -90,6 +91,8 @@ def _add(
         of_group["share_group_members"].add_metric((group_id, kind), number)
     of_group["share_group_oldest_in_flight_age_seconds"].add_metric((group_id,), measures.oldest_ms / 1000)
     of_group["share_group_slowed_queries"].add_metric((group_id,), measures.slowed)
+    for error, number in (measures.ending or {"": 0}).items():
+        of_group["share_group_ending_queries"].add_metric((group_id, error), number)
     records = measures.records
     kafkas = {"removed": records.removed, "deleted": records.deleted}
     done = {"accepted": records.accepted, "skipped": records.skipped, "repeated": records.repeated}

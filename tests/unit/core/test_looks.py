@@ -145,6 +145,7 @@ def test_a_groups_measures_are_those_of_its_runs(consumers):
         oldest_ms=7,
         isolated={},
         slowed=0,
+        ending={},
         records=RecordCounts(reached=10, still_there=10),
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from string import Formatter
+
+import pytest
+
+import share_sink.errors
+import share_source.errors
+from coordinator.client.endings import tell_ending
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.looks.description import describe_group
+from coordinator.protocol import errors, option_errors
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans
 from coordinator.protocol.messages import LeaveGroup
 from sharegroup.doctor.findings import GroupFacts
@@ -15,10 +23,20 @@ from tests.support.sink_driver import DLQ, REJECT, batch, said
 LIMIT = 5
 
 
+class Asked:
+    """Stands where a connected CoordinatorClient does."""
+
+    def __init__(self, group: GroupDriver) -> None:
+        self._group = group
+
+    def ask_connected(self, request, answer_timeout_s, group_id):
+        return self._group.run(request)
+
+
 def findings(group: GroupDriver, **fields) -> dict[str, str]:
     """The sentences of the doctor about the group now, by rule."""
     facts = GroupFacts(
-        description=describe_group(group.group, group.bounds()),
+        description=describe_group(group.group, group.bounds(), group.now_ms),
         runs=group.run(ListInFlight(group_id="billing")).runs,
         plans=group.run(ListPlans(group_id="billing")).plans,
         now_ms=group.now_ms,
@@ -123,3 +141,36 @@ def test_a_session_that_ends_before_its_query_is_back_is_named():
     assert told.startswith(f"The session of query m1 ended with its batch {plan} unfinished: ")
     group.restart(plan)
     assert "session-shorter-than-restart" not in findings(group)
+
+
+MODULES = {each.__name__ for each in (errors, option_errors, share_sink.errors, share_source.errors)}
+NAMED = sorted((name, error) for name, error in errors.by_name().items() if error.__module__ in MODULES)
+
+
+@pytest.mark.parametrize(("name", "error"), NAMED, ids=[name for name, _ in NAMED])
+def test_the_first_line_is_the_error_with_which_the_query_ended(name, error):
+    fields = {field for _, field, _, _ in Formatter().parse(error.__doc__ or "") if field}
+    raised = error(**dict.fromkeys(fields, "x"))
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT, reason="no customer"))
+    for _ in range(4):
+        client = Asked(group)
+        tell_ending(client, "billing", raised, member_id="m1", member_epoch=group.epochs["m1"])
+        group.pass_time(60_000)
+        group.restart(plan)
+    found = list(findings(group, dead_letters_stand_still=True).values())
+    assert found[0].startswith(f"Query m1 has ended 4 times in 3 min: {name}: ")
+    way_out = " ".join(str(raised).split())
+    assert found[0].removesuffix(" It ended last 1 min ago.").endswith(way_out[-200:]), "the sentence has its way out"
+
+
+def test_a_query_that_keeps_ending_without_a_word_is_named():
+    group, plan = started_plan(10)
+    for _ in range(3):
+        group.pass_time(20_000)
+        group.restart(plan)
+    assert findings(group)["query-keeps-ending"] == (
+        "Query m1 was started 4 times in 40 s and finished no batch; no process named an error."
+    )
+    group.complete(plan)
+    assert findings(group) == {}

@@ -233,6 +233,7 @@ OF_GROUP = {
     ("isolated_records", "sliced"): 9,
     ("isolated_records", "failed alone"): 1,
     ("slowed_queries",): 0,
+    ("ending_queries", ""): 1,
 }
 OF_COORDINATOR = {
     ("groups", "EMPTY"): 0,
