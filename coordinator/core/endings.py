@@ -29,7 +29,7 @@ class Ending(NamedTuple):
     text: str = ""
 
 
-def ended(before: Ending | None, epoch: int, now_ms: int) -> Ending:
+def after_end(before: Ending | None, epoch: int, now_ms: int) -> Ending:
     """The ending after the process of this member epoch has ended. A process that said its error keeps it."""
     ending = before or Ending()
     if epoch <= ending.counted_epoch:

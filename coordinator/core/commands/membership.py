@@ -11,7 +11,7 @@ from coordinator.core.changes import Changes, MemoizedTransition, count_records,
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
-from coordinator.core.endings import ended
+from coordinator.core.endings import after_end
 from coordinator.core.failed_deliveries import (
     clears_evidence,
     consumer_lost_lock,
@@ -168,7 +168,7 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
             raise SubscriptionTooLarge(**who, size_bytes=size, limit_bytes=MOST_BYTES)
         records.append(joined)
         if member is not None and member.pending is not None:  # its last process is over, perhaps without a word
-            ending = ended(member.ending, member.member_epoch, now_ms)
+            ending = after_end(member.ending, member.member_epoch, now_ms)
             if ending != member.ending:
                 records.append(QueryEnded(member_id=member.member_id, ending=ending))
     deadline_ms = now_ms + group.config.share_session_timeout_ms

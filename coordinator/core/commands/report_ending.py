@@ -7,7 +7,7 @@ process, unless the process names another error.
 from __future__ import annotations
 
 from coordinator.core.commands import Decision
-from coordinator.core.endings import Ending, counted, ended
+from coordinator.core.endings import Ending, after_end, counted
 from coordinator.core.log_records import QueryEnded
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
@@ -15,15 +15,14 @@ from coordinator.protocol.messages import Done, ReportEnding
 
 
 def report_ending(group: ShareGroup, command: ReportEnding, now_ms: int) -> Decision[Done]:
-    """Keep the named error. A process that the group can't tell from others, and one that a completed batch has
-    followed, says nothing."""
+    """Keep the named error. It is dropped if the group does not know the query, or a newer process has spoken."""
     member = group.members.get(command.member_id) if command.member_id else _of_sink(group, command)
     if member is None or not member.query:
         return Decision((), Done())
     before = member.ending or Ending()
     is_refused = bool(command.member_id) and command.member_epoch is None
     epoch = member.member_epoch if command.member_epoch is None else min(command.member_epoch, member.member_epoch)
-    if epoch < before.epoch:  # a newer process has said its error already
+    if epoch < before.epoch:
         return Decision((), Done())
     said = before
     if is_refused or (before.epoch, before.error) != (epoch, command.error):
@@ -31,7 +30,7 @@ def report_ending(group: ShareGroup, command: ReportEnding, now_ms: int) -> Deci
     if is_refused:  # each process whose join is refused ends, and the member's epoch stays
         said = counted(said, now_ms)._replace(counted_epoch=epoch)
     elif command.is_over:
-        said = ended(said, epoch, now_ms)
+        said = after_end(said, epoch, now_ms)
     if said == before:
         return Decision((), Done())
     return Decision((QueryEnded(member_id=member.member_id, ending=said),), Done())

@@ -1,0 +1,52 @@
+"""A query that keeps ending says why: its group's doctor begins with the named error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sharegroup import Admin
+from sharegroup.__main__ import run
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+REJECTS = {"acknowledgement": "'reject'", "reason": "'no customer'"}
+
+
+def first_finding(kafka: Any, group: str, capsys: Any) -> str:
+    capsys.readouterr()
+    assert run(["doctor", "--bootstrap-server", kafka.bootstrap, "--group", group, "--json"]) == 1
+    found = [each for each in json.loads(capsys.readouterr().out) if each["group_id"] == group]
+    return f"{found[0]['rule']}: {found[0]['what']}"
+
+
+def test_a_lost_dead_letter_topic_is_the_doctors_first_line(kafka, job, start, capsys):
+    orders, dlq = kafka.create_topic(), kafka.create_topic()
+    billing = job(orders)
+    sink = billing.sink_options(**{"errors.deadletterqueue.topic.name": dlq})
+    spec = billing.query("a", columns=REJECTS, sink="sharegroup", sink_options=sink)
+    kafka.produce(orders, ["1"])
+    query = start(spec)
+    query.wait(lambda: given_up(kafka, billing.group) == 1, "the first record has its dead letter")
+    kafka.delete_topic(dlq)
+    kafka.produce(orders, ["2"])
+    query.wait_over()
+    named = f": DeadLetterTopicMissing: Dead letter topic {dlq} "
+    for times in ("", " 2 times in "):
+        told = first_finding(kafka, billing.group, capsys)
+        assert told.startswith("query-keeps-ending: Query ") and f" has ended{times}" in told and named in told, told
+        start(spec).wait_over()
+    kafka.create_topic(dlq)
+    query = start(spec)
+    query.wait(lambda: given_up(kafka, billing.group) == 2, "the second record has its dead letter")
+    run(["doctor", "--bootstrap-server", kafka.bootstrap, "--group", billing.group, "--json"])
+    assert "query-keeps-ending" not in capsys.readouterr().out
+
+
+def given_up(kafka: Any, group: str) -> int:
+    """How many records of the group have been given up, and have their dead letters."""
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        partitions = admin.describe_groups([group])[group].partitions
+    return sum(each.given_up for each in partitions)
