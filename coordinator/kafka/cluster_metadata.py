@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import socket
-import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from tenacity import retry_if_exception_type, wait_fixed
 
+from coordinator.kafka.broker_probe import listener_of_another_kind, named_addresses
 from coordinator.kafka.librdkafka import Complaints, new_client
 from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import (
@@ -28,7 +27,6 @@ from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerNotReachable,
     BrokerSecurityFailed,
-    BrokerSpeaksOtherwise,
     InvalidKafkaConfig,
     ShareGroupError,
 )
@@ -44,26 +42,12 @@ NOBODY_S = 10.0
 listens again sooner."""
 
 _SIZE = re.compile(r"Invalid response size (-?\d+)")
-_TLS_ALERT = 0x15
-"""The first byte of a TLS listener's answer to plain text. librdkafka reads the answer as a size."""
-_NO_TLS = re.compile(r"wrong version number", re.IGNORECASE)
-"""OpenSSL's text about an answer in plain text to a client that speaks TLS."""
-_NAME_A_BROKER = "Name the port of a Kafka listener in kafka.bootstrap.servers."
-_ANSWERS = {
-    "tls": "Set kafka.security.protocol to SSL or SASL_SSL, or name the port of a listener without TLS.",
-    "plain": "Set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a listener with TLS. It "
-    "may be no Kafka listener at all.",
-    "text": _NAME_A_BROKER,
-}
-"""The remedy, by the kind of an answer in another protocol."""
 _FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
 _NOBODY = re.compile(r"Connection refused")
 _CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
 _UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
 _PASSING = re.compile(r"temporary failure|try again", re.IGNORECASE)
 _LOG_WARNINGS = "4"
-_KAFKA_PORT = 9092
-"""librdkafka's port for an address without one."""
 
 
 class FirstContact(Complaints):
@@ -75,8 +59,7 @@ class FirstContact(Complaints):
         super().__init__()
         self._nobody_s = nobody_s
         self.kinds: set[str] = set()
-        """``resolve``, ``closed``, ``size``, ``nobody``, ``other``, and the keys of ``_ANSWERS``: the kinds of causes
-        so far."""
+        """``resolve``, ``closed``, ``size``, ``nobody``, ``other``: the kinds of causes so far."""
         self.reasons: dict[str, str] = {}
         """The newest cause of each kind."""
         self.unresolved: set[str] = set()
@@ -98,10 +81,8 @@ class FirstContact(Complaints):
         cause = found.group(1) if found else text
         if "Failed to resolve" in cause:
             self._note("other" if _PASSING.search(cause) else "resolve", cause)
-        elif size := _SIZE.search(cause):
-            self._note(_kind_of_answer(int(size.group(1))), cause)
-        elif _NO_TLS.search(cause):
-            self._note("plain", cause)
+        elif _SIZE.search(cause):
+            self._note("size", cause)
         elif found or _CLOSED.search(cause):
             self._note("nobody" if _NOBODY.search(cause) else "closed" if _CLOSED.search(cause) else "other", cause)
 
@@ -116,11 +97,9 @@ class FirstContact(Complaints):
     def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
         """Returns the named error if its cause is certain by now, and None if waiting may still help. Another one of
         several addresses may still answer: a slow broker has reported no error yet."""
-        if self.kinds and self.kinds <= {*_ANSWERS} and (len(_named(addresses)) == 1 or waited_s >= CLOSED_S):
-            return self._of_another_protocol(addresses, protocol)
-        if self.refused and not _NO_TLS.search(self.refused):
+        if self.refused:
             return BrokerSecurityFailed(addresses=addresses, reason=self.refused)
-        named = _named(addresses)
+        named = named_addresses(addresses)
         if self.kinds == {"resolve"} and (len(named) == 1 or self.unresolved >= named):
             return BrokerHostUnknown(addresses=addresses, reason=self.reasons["resolve"])
         if self.kinds == {"size"} and (len(named) == 1 or waited_s >= CLOSED_S):
@@ -128,60 +107,8 @@ class FirstContact(Complaints):
         if self.kinds == {"nobody"} and waited_s >= self._nobody_s:
             return _not_reachable(addresses, waited_s, self.reasons["nobody"])
         if self.kinds == {"closed"} and waited_s >= CLOSED_S:
-            if found := self.in_tls(addresses, protocol):
-                return found
             return BrokerClosesConnection(addresses=addresses, reason=self.reasons["closed"], protocol=protocol)
         return None
-
-    def in_tls(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise | None:
-        """Returns the error of a client in plain text whose listener speaks TLS, by asking the listener; else None."""
-        if protocol.upper().endswith("SSL") or not _speaks_tls(addresses):
-            return None
-        self.reasons = {"tls": next(iter(self.reasons.values()), "it closes connections in plain text")}
-        return self._of_another_protocol(addresses, protocol)
-
-    def _of_another_protocol(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise:
-        kind, reason = next(iter(self.reasons.items()))
-        size = _SIZE.search(reason)
-        begins = _first_bytes(int(size.group(1))).decode("ascii", "replace") if kind == "text" and size else ""
-        texts = {"HTTP": "in HTTP"}
-        answer = {"tls": "in TLS", "plain": "without TLS"}.get(kind) or texts.get(begins, f'with the text "{begins}"')
-        return BrokerSpeaksOtherwise(
-            addresses=addresses, answer=answer, protocol=protocol, reason=reason, instead=_ANSWERS[kind]
-        )
-
-
-def _speaks_tls(addresses: str) -> bool:
-    """Whether the first address completes a TLS handshake: a TLS listener only closes a connection in plain text."""
-    host, _, port = min(_named(addresses)).rpartition(":")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=ATTEMPT_S) as connection,
-            context.wrap_socket(connection, server_hostname=host.strip("[]")),
-        ):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-def _first_bytes(size: int) -> bytes:
-    """The four bytes that librdkafka took for the size of an answer."""
-    return (size & 0xFFFFFFFF).to_bytes(4, "big")
-
-
-def _kind_of_answer(size: int) -> str:
-    begins = _first_bytes(size)
-    if begins[0] == _TLS_ALERT:
-        return "tls"
-    return "text" if begins.isascii() and begins.decode().isprintable() else "size"
-
-
-def _named(addresses: str) -> set[str]:
-    """The addresses of bootstrap.servers as librdkafka names them: host:port, without a protocol."""
-    hosts = [address.strip().rpartition("://")[2] for address in addresses.split(",") if address.strip()]
-    return {host if re.search(r":\d+$", host) else f"{host}:{_KAFKA_PORT}" for host in hosts}
 
 
 def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> Any:
@@ -192,7 +119,8 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *,
             NOBODY_S; it names addresses only.
         BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
         BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
-        BrokerSpeaksOtherwise: they answer in HTTP or another text, in TLS to plain text, or in plain text to TLS.
+        BrokerSpeaksOtherwise: the listeners are no brokers', or speak TLS where the client does not, or the other way
+            round; within two seconds.
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
     contact = FirstContact(NOBODY_S)
@@ -205,6 +133,8 @@ def _metadata(
     admin: Any, contact: FirstContact, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_s: float
 ) -> Any:
     began_s = time.monotonic()
+    protocol = kafka_config.get("security.protocol", "PLAINTEXT")
+    asked: list[ShareGroupError | None] = []
 
     def ask() -> Any:
         try:
@@ -212,8 +142,9 @@ def _metadata(
         except KafkaException:
             while admin.poll(0):
                 pass
-            waited_s = time.monotonic() - began_s
-            found = contact.error(bootstrap_servers, kafka_config.get("security.protocol", "PLAINTEXT"), waited_s)
+            if not asked:
+                asked.append(listener_of_another_kind(bootstrap_servers, protocol))
+            found = asked[0] or contact.error(bootstrap_servers, protocol, time.monotonic() - began_s)
             if found is not None:
                 raise found from None
             raise
@@ -222,9 +153,6 @@ def _metadata(
     try:
         return retries.copy(sleep=lambda seconds: admin.poll(seconds))(ask)  # what librdkafka reports ends the pause
     except KafkaException as error:
-        protocol = kafka_config.get("security.protocol", "PLAINTEXT")
-        if found := contact.in_tls(bootstrap_servers, protocol):
-            raise found from None
         reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
         raise _not_reachable(bootstrap_servers, timeout_s, reason) from None
 

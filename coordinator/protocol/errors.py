@@ -662,8 +662,8 @@ class BrokerClosesConnection(BrokerNotReachable):
 
 
 class BrokerSpeaksOtherwise(BrokerNotReachable):
-    """The listener at {addresses} answers {answer}, and this client speaks {protocol} (kafka.security.protocol):
-    {reason}. {instead}"""
+    """The listener at {addresses} answers {answer}, and this client speaks {protocol} (kafka.security.protocol).
+    {instead}"""
 
 
 class BrokerHostUnknown(BrokerNotReachable):

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from coordinator.kafka.broker_probe import listener_of_another_kind
 from coordinator.protocol.package_version import package_version
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.coordinator import Coordinator
@@ -35,6 +36,10 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
         ShareGroupError: the token, the listener, the store or Kafka does not let it start.
     """
     tokens, listener = standalone.tokens(), standalone.listener()
+    settings = standalone.settings
+    protocol = settings.kafka_config.get("security.protocol", "PLAINTEXT")
+    if (error := listener_of_another_kind(settings.bootstrap_servers, protocol)) is not None:
+        raise error
     told = threading.Event()
     set_by_signal(told)
     raise_descriptor_limit()
@@ -43,7 +48,7 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     greeted: set[str] = set()
     with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = Coordinator(
-            standalone.settings,
+            settings,
             tokens,
             listener=listener,
             limits=standalone.server,
@@ -62,8 +67,8 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
                 "serving: %s tls=%s store=%s brokers=%s audit=%s version=%s",
                 coordinator.server.address,
                 "on" if listener.certificate else "off",
-                standalone.settings.state_store,
-                standalone.settings.bootstrap_servers,
+                settings.state_store,
+                settings.bootstrap_servers,
                 coordinator.audit_file or "this log",
                 package_version(),
             )

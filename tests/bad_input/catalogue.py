@@ -17,6 +17,7 @@ from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerNotReachable,
     BrokerSecurityFailed,
+    BrokerSpeaksOtherwise,
     CoordinatorUnreachable,
     DataLoss,
     GroupIdNotFound,
@@ -278,11 +279,12 @@ SECURED = [
     ),
     shown(
         "SSL against a plaintext listener",
-        BrokerClosesConnection(
+        BrokerSpeaksOtherwise(
             addresses="localhost:9092",
-            reason="ssl://localhost:9092/bootstrap: SSL handshake failed: Disconnected: SSL connection closed by peer: "
-            "connecting to a PLAINTEXT broker listener? (after N ms in state SSL_HANDSHAKE)",
+            answer="without TLS",
             protocol="SSL",
+            instead="Set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a listener with "
+            "TLS.",
         ),
         f"{SECURITY}::test_a_listener_of_another_protocol_is_named_within_seconds",
     ),

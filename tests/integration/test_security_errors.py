@@ -10,6 +10,7 @@ from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,
     BrokerSecurityFailed,
+    BrokerSpeaksOtherwise,
     CoordinatorUnreachable,
     DeadLetterTopicNotAuthorized,
     TopicNotAuthorized,
@@ -50,16 +51,16 @@ def test_the_brokers_own_reason_is_raised_at_once(guarded, change, reason):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("side", "config", "reason"),
+    ("side", "config", "error", "reason"),
     [
-        ("bootstrap", {"security.protocol": "SSL"}, "SSL connection closed by peer"),
-        ("proxied_bootstrap", {"security.protocol": "SSL"}, "SSL connection closed by peer"),
-        ("proxied_bootstrap", {}, "connection closed by peer"),
+        ("bootstrap", {"security.protocol": "SSL"}, BrokerSpeaksOtherwise, "answers without TLS"),
+        ("proxied_bootstrap", {"security.protocol": "SSL"}, BrokerSpeaksOtherwise, "answers without TLS"),
+        ("proxied_bootstrap", {}, BrokerClosesConnection, "connection closed by peer"),
     ],
     ids=["SSL to plaintext", "SSL to SASL", "plaintext to SASL"],
 )
-def test_a_listener_of_another_protocol_is_named_within_seconds(guarded, side, config, reason):
-    with pytest.raises(BrokerClosesConnection) as raised:
+def test_a_listener_of_another_protocol_is_named_within_seconds(guarded, side, config, error, reason):
+    with pytest.raises(error) as raised:
         cluster_metadata(getattr(guarded, side), config)
     assert reason in str(raised.value)
     assert f"speaks {config.get('security.protocol', 'PLAINTEXT')} (kafka.security.protocol)" in str(raised.value)

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import socketserver
+import struct
 import threading
 
 
@@ -13,6 +14,34 @@ class Answer(socketserver.BaseRequestHandler):
         self.request.recv(1)
         self.request.sendall(self.server.answer)
         self.request.recv(1 << 16)
+
+
+QUORUM = (1, 17, 18, 52, 53, 54, 62)
+"""Requests that a KRaft controller answers."""
+
+
+class Controller(socketserver.BaseRequestHandler):
+    """Answers to ApiVersions as a KRaft controller does, and closes the connection at any other request."""
+
+    def handle(self) -> None:
+        while head := self.request.recv(12, socket.MSG_WAITALL):
+            size, api_key, version, correlation_id = struct.unpack(">ihhi", head)
+            self.request.recv(size - 8, socket.MSG_WAITALL)
+            if api_key != 18:
+                return
+            keys = [number for key in QUORUM for number in (key, 0, 0)]
+            error = 0 if version == 0 else 35  # UNSUPPORTED_VERSION
+            answer = struct.pack(f">ihi{len(keys)}h", correlation_id, error, len(QUORUM), *keys)
+            self.request.sendall(struct.pack(">i", len(answer)) + answer)
+
+
+class Lines(socketserver.BaseRequestHandler):
+    """Sends the server's answer when a line has come."""
+
+    def handle(self) -> None:
+        while b"\n" not in self.request.recv(1 << 16):
+            pass
+        self.request.sendall(self.server.answer)
 
 
 class Tls(socketserver.BaseRequestHandler):

@@ -76,7 +76,7 @@ def a_mistyped_host(scene):
     assert cluster_metadata(scene.place.bootstrap, {}).brokers
 
 
-@way_out(BrokerSpeaksOtherwise, "Name the port of a Kafka listener")
+@way_out(BrokerSpeaksOtherwise, "Name the port of a broker's Kafka listener")
 def a_port_that_answers_in_http(scene):
     with scene.refused():
         cluster_metadata(scene.answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {})

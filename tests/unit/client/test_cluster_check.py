@@ -148,7 +148,7 @@ TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x46\x00"
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 
-NO_BROKER = "Name the port of a Kafka listener"
+NO_BROKER = "Name the port of a broker's Kafka listener"
 PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
@@ -158,7 +158,7 @@ PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
         *((protocol, HTTP, f"answers in HTTP.*{NO_BROKER}") for protocol in PLAIN),
         *((protocol, b"SSH-2.0-x\r\n", f'answers with the text "SSH-".*{NO_BROKER}') for protocol in PLAIN),
         *((protocol, TLS_ALERT, r"answers in TLS.*Set kafka\.security\.protocol to SSL") for protocol in PLAIN),
-        *((protocol, HTTP, r"answers without TLS.*Set kafka\.security\.protocol") for protocol in ("SSL", "SASL_SSL")),
+        *((protocol, HTTP, f"answers in HTTP.*{NO_BROKER}") for protocol in ("SSL", "SASL_SSL")),
     ],
 )
 def test_a_listener_of_another_protocol_is_told_from_others(protocol, answer, told):

@@ -1,0 +1,116 @@
+"""A listener that is no broker's is named at each door by which a program or a person comes to brokers."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaException
+
+from coordinator.kafka.broker_probe import listener_of_another_kind
+from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.protocol.errors import BrokerSpeaksOtherwise
+from pyspark_sharegroup import DefaultSource
+from share_sink.sink import open_sink
+from sharegroup import Admin, ShareConsumer
+from sharegroup.__main__ import run
+from tests.support.listeners import Answer, Controller, Lines, Silence, listening
+from tests.support.sink_rows import REQUIRED, schema
+
+
+def loads(address, folder, capsys):
+    options = {"kafka.bootstrap.servers": address, "kafka.group.id": "billing", "subscribe": "orders"}
+    with pytest.raises(BrokerSpeaksOtherwise) as raised:
+        DefaultSource(options).schema()
+    return str(raised.value)
+
+
+def opens_a_sink(address, folder, capsys):
+    options = {"kafka.bootstrap.servers": address, "kafka.group.id": "billing"}
+    with pytest.raises(BrokerSpeaksOtherwise) as raised:
+        open_sink(options, schema(REQUIRED), overwrite=False)
+    return str(raised.value)
+
+
+def polls(address, folder, capsys):
+    consumer = ShareConsumer({"bootstrap.servers": address, "group.id": "billing"})
+    consumer.subscribe(["orders"])
+    with pytest.raises(KafkaException) as raised:
+        while True:
+            consumer.poll(1.0)
+    consumer.close()
+    return raised.value.args[0].str()
+
+
+def administers(address, folder, capsys):
+    with pytest.raises(BrokerSpeaksOtherwise) as raised:
+        Admin({"bootstrap.servers": address})
+    return str(raised.value)
+
+
+def types_a_command(address, folder, capsys):
+    assert run(["groups", "--bootstrap-server", address, "--list"]) == 1
+    return capsys.readouterr().err
+
+
+def starts_a_coordinator(address, folder, capsys):
+    token = folder / "token"
+    token.write_text("a-token-of-enough-characters")
+    token.chmod(0o600)
+    file = folder / "coordinator.properties"
+    lines = {"bootstrap.servers": address, "share.coordinator.listener": "127.0.0.1:0"}
+    lines["share.coordinator.token.file"] = str(token)
+    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    assert run(["coordinator", "--config", str(file)]) == 1
+    return capsys.readouterr().err
+
+
+DOORS = {
+    loads: "kafka.bootstrap.servers",
+    opens_a_sink: "kafka.bootstrap.servers",
+    polls: " bootstrap.servers",
+    administers: " bootstrap.servers",
+    types_a_command: "--bootstrap-server",
+    starts_a_coordinator: " bootstrap.servers",
+}
+"""The doors, with the name that each has for the addresses."""
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_a_controller_is_named_at_each_door_in_its_words(door, tmp_path, capsys):
+    with listening(Controller, None) as address:
+        said = door(address, tmp_path, capsys)
+    assert f"The listener at {address} answers as a KRaft controller, which serves no clients" in said
+    assert f"Name the port of a broker's Kafka listener in {DOORS[door].strip()}" in said
+    assert "kafka.bootstrap" not in said or "kafka.bootstrap" in DOORS[door]
+
+
+def test_a_controller_beside_a_broker_is_named_alone(embedded):
+    with listening(Controller, None) as address:
+        found = listener_of_another_kind(f"{address},{embedded.bootstrap_servers}", "PLAINTEXT")
+    assert str(found).startswith(f"The listener at {address} answers as a KRaft controller")
+
+
+def test_a_broker_beside_another_server_is_used(embedded):
+    with listening(Answer, b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        servers = f"{address},{embedded.bootstrap_servers}"
+        assert cluster_metadata(servers, {}).brokers
+        assert listener_of_another_kind(servers, "PLAINTEXT") is None
+
+
+def test_a_server_that_answers_line_by_line_is_named():
+    with listening(Lines, b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        found = listener_of_another_kind(address, "PLAINTEXT")
+    assert found is not None and "answers in HTTP" in str(found)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_silent_listener_is_named_in_the_log(protocol, caplog):
+    with listening(Silence, None) as address:
+        assert listener_of_another_kind(address, protocol) is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"the listener at {address} takes connections and has answered nothing")
+
+
+def test_a_broker_without_tls_is_named_to_a_client_with_tls(embedded):
+    found = listener_of_another_kind(embedded.bootstrap_servers, "SASL_SSL")
+    assert found is not None and "answers without TLS" in str(found)
+    assert listener_of_another_kind(embedded.bootstrap_servers, "SASL_PLAINTEXT") is None
