@@ -74,7 +74,7 @@ def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...
 
 def settings(bootstrap_server: str, config_path: str | None, properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of file and command line, with bootstrap.servers. Java's names of client properties are
-    translated to librdkafka's.
+    translated to librdkafka's. A file may be a program's: keys of its consumer or producer are left out, and named.
 
     Raises:
         InvalidPropertiesFile: the file can't be read.
@@ -85,12 +85,32 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
 
     read = {**(read_properties(config_path) if config_path else {}), **properties}
     read.pop("bootstrap.servers", None)
+    _leave_out(read)
     kafka = kafka_config(read)
     own = {key: text for key, text in read.items() if key not in kafka}
     translated = to_librdkafka(kafka, {}, prefix="", forbidden={})
     check_kafka_config(translated, prefix="")
     servers = broker_addresses(bootstrap_server, translated, prefix="", key="--bootstrap-server")
     return {**own, **translated, "bootstrap.servers": servers}
+
+
+def _leave_out(read: dict[str, str]) -> None:
+    from coordinator.kafka.java_keys import SERIALIZERS, SHARE_GROUPS_FORBID
+
+    of_programs = {"group.id", "transactional.id", *SERIALIZERS, *SHARE_GROUPS_FORBID}
+    if left_out := sorted(of_programs & read.keys()):
+        for key in left_out:
+            del read[key]
+        _tell(
+            f"Left out, as keys of a consumer or producer: {', '.join(left_out)}. A command's own options name group "
+            "and offsets, and share.* keys configure the group."
+        )
+
+
+@functools.cache
+def _tell(text: str) -> None:
+    """Print the text on standard error, once: some commands read their properties twice."""
+    click.echo(text, err=True)
 
 
 def connect_options(config_path: str | None, properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -115,7 +115,8 @@ standalone coordinator's file, and in the files of `--command-config`.
 | refused | {refused} | sharegroup sets it, or has something else: the error says what to use |
 | no meaning | {no_meaning} | refused; the error says why |
 
-Values in Java's forms are taken: `-1` of `receive.buffer.bytes`, `send.buffer.bytes` and `connections.max.idle.ms`; `TRUE`; an empty
+Files, certificates, JAAS and key stores that are named with an empty value are not set, as in a template. Values in
+Java's forms are taken: `-1` of `receive.buffer.bytes`, `send.buffer.bytes` and `connections.max.idle.ms`; `TRUE`; an empty
 `ssl.endpoint.identification.algorithm`; PEM on one line; brokers as `SASL_SSL://host:9093`, where that is `security.protocol`. Numbers have
 librdkafka's ranges.
 

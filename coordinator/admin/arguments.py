@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
-from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
+from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
 
 
 def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
     given = texts("conf", conf)
     own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}
     coordinator_configs = configs(own)[1]
-    kafka = to_librdkafka(given, {}, prefix="", forbidden={})
+    kafka = to_librdkafka(given, TRANSACTIONAL_ID, prefix="", forbidden={})
     check_kafka_config(kafka, prefix="")
     servers = kafka.get("bootstrap.servers", "").strip()
     return kafka, coordinator_configs, broker_addresses(servers, kafka, prefix="") if servers else ""

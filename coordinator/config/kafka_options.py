@@ -25,7 +25,7 @@ from coordinator.kafka.java_keys import (
     SERIALIZERS,
     SHARE_GROUPS_FORBID,
 )
-from coordinator.kafka.java_values import by_value, java_value, key_store
+from coordinator.kafka.java_values import PEMS, by_value, java_value, key_store
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
 from coordinator.kafka.security import check_security
 from coordinator.kafka.token_function import check_token_function
@@ -37,6 +37,8 @@ from coordinator.protocol.option_errors import InvalidOption, RefusedOption, Unk
 PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
 _KEY_STORE = "ssl.keystore.location"
+TRANSACTIONAL_ID = {"transactional.id": "The coordinator has a transactional id for each group. Remove it."}
+"""What Admin, and a coordinator's file, have of ``owned``."""
 _NOT_NEEDED = "Remove it."
 _IS_JAVAS = "it is for Java clients only, and this project uses librdkafka."
 
@@ -91,6 +93,7 @@ def to_librdkafka(
     config: dict[str, str] = {}
     written: dict[str, str] = {}
     with _keys_in_errors_begin_with(prefix):
+        options = {key: value for key, value in options.items() if value.strip() or key not in UNSET_IF_EMPTY}
         for key, value in options.items():
             refuse(key, prefix, owned, forbidden)
             if is_placeholder(value):
@@ -104,6 +107,25 @@ def to_librdkafka(
                 config[name] = text
         check_security(config)
     return KafkaConfig(config, written)
+
+
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    _KEY_STORE,
+    "ssl.crl.location",
+    "https.ca.location",
+    "sasl.kerberos.keytab",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
+)
+"""Properties that name a file, or a folder of files. librdkafka's errors about missing files say little."""
+UNSET_IF_EMPTY = frozenset(
+    {*BY_VALUE, *_FILES, *PEMS, *(key for key, name in RENAMED.items() if name in PEMS), "ssl.truststore.password"}
+)
+"""Keys that an empty value does not set, as in a template whose certificates are optional."""
 
 
 def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -189,19 +211,6 @@ def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = P
 
 
 _END_OF_CHECK = "sharegroup.end.of.check"
-_FILES = (
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.keystore.location",
-    "ssl.crl.location",
-    "https.ca.location",
-    "sasl.kerberos.keytab",
-    "sasl.oauthbearer.assertion.file",
-    "sasl.oauthbearer.assertion.private.key.file",
-    "sasl.oauthbearer.assertion.jwt.template.file",
-)
-"""Properties that name a file, or a folder of files. librdkafka's errors about missing files say little."""
 _NO_FILE = "probe"
 """The value of ssl.ca.location with which librdkafka searches for the system's certificates."""
 

@@ -196,7 +196,7 @@ _BY_VALUE: dict[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
 
 _BOOLEANS = frozenset({"true", "false"})
 _SYSTEMS = frozenset({"socket.receive.buffer.bytes", "socket.send.buffer.bytes", "connections.max.idle.ms"})
-_PEMS = frozenset({"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", "https.ca.pem"})
+PEMS = frozenset({"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", "https.ca.pem"})
 
 
 def java_value(key: str, name: str, value: str) -> str:
@@ -207,7 +207,7 @@ def java_value(key: str, name: str, value: str) -> str:
         return "none"
     if name in _SYSTEMS and text == "-1":  # in Java: the system's size, and idle connections stay open
         return "0"
-    if name in _PEMS:
+    if name in PEMS:
         return _PEM.sub(_in_lines, value.replace("\\n", "\n"))
     if key == "buffer.memory" and text.isdecimal():
         return str(max(int(text) // 1024, 1))

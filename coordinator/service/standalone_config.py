@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
-from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
+from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
 from coordinator.config.keys import hint
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
@@ -78,7 +78,7 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     if config.share_state_store == "sqlite":
         raise ConfigOutOfBounds(key=STORE, value="sqlite", bounds="kafka or sqlite:PATH for a standalone coordinator")
     kafka_config = to_librdkafka(
-        {key.removeprefix(KAFKA_PREFIX): text for key, text in kafka.items()}, {}, forbidden={}
+        {key.removeprefix(KAFKA_PREFIX): text for key, text in kafka.items()}, TRANSACTIONAL_ID, forbidden={}
     )
     check_kafka_config(kafka_config)
     settings = LaunchSettings(

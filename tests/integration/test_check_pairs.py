@@ -107,6 +107,7 @@ def test_no_right_is_missing_where_check_says_ok(guarded, tmp_path, capsys, uniq
         {DLQ: "made", "errors.deadletterqueue.auto.create.topics.enable": "true"},
         {DLQ: "orders"},
         {"subscribe": "nosuch"},
+        {"kafka.acks": "1", "kafka.retries": "0", "kafka.request.timeout.ms": "5000"},
         pytest.param({"share.state.store": "sqlite:/"}, marks=pytest.mark.slow),
         pytest.param({"share.state.store": "sqlite:/etc/hostname"}, marks=pytest.mark.slow),
         {"share.state.store": "sqlite:/dev/null/file.db"},

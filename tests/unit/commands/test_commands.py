@@ -13,7 +13,7 @@ import pytest
 from coordinator.kafka import cluster_metadata
 from coordinator.protocol.wire import Healthy
 from share_sink.redrive.report import RedriveReport, Sent
-from sharegroup import health
+from sharegroup import cluster_options, health
 from sharegroup.__main__ import cli, run
 from sharegroup.dlq import as_object
 from tests.support.command_line import COMMANDS, LEAST, mistake
@@ -122,3 +122,18 @@ def test_a_redrive_report_converts_to_json():
     assert [(each["message"], each["count"]) for each in told["by_reason"]] == [("worse", 2), ("bad", 1)]
     assert (told["read"], told["dry_run"], told["unknown_names"]) == (3, True, ["mesage"])
     assert set(told) == set(RedriveReport.__dataclass_fields__)
+
+
+def test_a_programs_properties_serve_a_command_which_names_what_it_leaves_out(tmp_path, capsys):
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "group.id=billing\nauto.offset.reset=earliest\nkey.deserializer=x\nclient.id=c\ntransactional.id=t\n"
+    )
+    for _ in range(2):
+        given = cluster_options.settings("localhost:9092", str(file), {"enable.auto.commit": "false"})
+        assert given == {"client.id": "c", "bootstrap.servers": "localhost:9092"}
+    assert capsys.readouterr().err == (
+        "Left out, as keys of a consumer or producer: auto.offset.reset, enable.auto.commit, group.id, "
+        "key.deserializer, transactional.id. A command's own options name group and offsets, and share.* keys "
+        "configure the group.\n"
+    )

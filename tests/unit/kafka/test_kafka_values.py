@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from coordinator.config.kafka_options import check_kafka_config, to_librdkafka
+from coordinator.config.kafka_options import _FILES, check_kafka_config, to_librdkafka
 from coordinator.config.secret_files import read_file
 from coordinator.kafka import librdkafka
-from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
+from coordinator.kafka.java_keys import BY_VALUE, SHARE_GROUPS_FORBID
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError, UnusableFile
 from coordinator.protocol.group_ids import check_group_id
@@ -133,3 +133,12 @@ def test_javas_key_and_value_become_librdkafkas_and_are_named():
     assert translated == {"socket.receive.buffer.bytes": "0", "fetch.wait.max.ms": "99999999"}
     with pytest.raises(InvalidOption, match=r"option fetch\.max\.wait\.ms is wrong.*outside allowed range"):
         check_kafka_config(translated, prefix="")
+
+
+def test_files_and_stores_with_an_empty_value_are_not_set():
+    empty = (*_FILES, *BY_VALUE, "ssl.keystore.key", "ssl.ca.pem", "ssl.truststore.password")
+    for value in ("", "  "):
+        assert to_librdkafka(dict.fromkeys(empty, value), {}) == {}
+    assert to_librdkafka({"client.id": ""}, {}) == {"client.id": ""}, "another text may be empty"
+    pem = {"ssl.truststore.location": "ca.pem", "ssl.truststore.type": "", "ssl.keystore.location": ""}
+    assert to_librdkafka(pem, {}) == {"ssl.ca.location": "ca.pem"}
