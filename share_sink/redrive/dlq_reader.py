@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 REDRIVES = "__dlq.redrive.count"
 """The header with the number of the record's redrives. The record has it, so its next dead letter has it too."""
+REDRIVEN_FROM = "__dlq.redrive.from"
+"""The header with the dead letter that a redriven record was sent from, as topic-partition@offset. The record's next
+dead letter has it too."""
 _MOST_DIGITS = 9
 """A redrive count has up to this many digits: redrive writes no longer one, and Python refuses thousands of digits."""
 

@@ -2,8 +2,9 @@
 
 Rule: a call sends each record at most once, and no record is redriven for ever. A dead letter queue is at least once,
 so redrive recognizes dead letters of one record by their origin (topic, partition, offset), and sends the first. The
-header ``__dlq.redrive.count`` counts a record's redrives, up to a limit. Redrive deletes nothing from the dead letter
-topic: a second call sends the same dead letters again, unless ``where`` excludes them.
+header ``__dlq.redrive.count`` counts a record's redrives, up to a limit; ``__dlq.redrive.from`` names the dead letter
+that the record was sent from. Redrive deletes nothing from the dead letter topic: a second call sends the same dead
+letters again, unless ``where`` excludes them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, Unkn
 from coordinator.protocol.topic_names import check_written, is_reserved
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.redrive.conditions import RecordFilter, all_hold, conditions
-from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, ends_of, read_topic
+from share_sink.redrive.dlq_reader import REDRIVEN_FROM, REDRIVES, DeadLetter, ends_of, read_topic
 from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 from share_sink.sink_option_table import TABLE
 
@@ -305,8 +306,9 @@ class _Sender:
         """Hand a record to the producer. Waits for room in its queue, but not for the brokers' reply."""
         check_written(target)
         on_delivery = partial(self._on_delivery, dead_letter, target)
-        kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
-        headers = [*kept, (REDRIVES, str(dead_letter.redrives + 1).encode())]
+        kept = [header for header in dead_letter.record_headers if header[0] not in (REDRIVES, REDRIVEN_FROM)]
+        redrives = (REDRIVES, str(dead_letter.redrives + 1).encode())
+        headers = [*kept, redrives, (REDRIVEN_FROM, self._label(dead_letter).encode())]
         own_ms = dead_letter.origin_timestamp_ms if self._keep_timestamp else None
         while not self.failure:
             try:
@@ -327,6 +329,9 @@ class _Sender:
                 self._producer.poll(0)
                 return
 
+    def _label(self, dead_letter: DeadLetter) -> str:
+        return record_label(self._report.dlq_topic, dead_letter.partition, dead_letter.offset)
+
     def finish(self) -> None:
         """Wait until the brokers acknowledged every record, or one failed. Then close."""
         while not self.failure and self._producer.flush(0.5):
@@ -342,7 +347,7 @@ class _Sender:
         if error is None:
             self._report.add(dead_letter, target)
             return
-        self._report.unsent.append(record_label(self._report.dlq_topic, dead_letter.partition, dead_letter.offset))
+        self._report.unsent.append(self._label(dead_letter))
         self.failure = self.failure or f"topic {target} refused a record: {error.str()}"
 
 

@@ -12,7 +12,7 @@ from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition
 from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, TopicNotWritten, UnknownTopic
 from coordinator.protocol.option_errors import MissingOption, RefusedOption
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
-from share_sink.redrive.dlq_reader import REDRIVES
+from share_sink.redrive.dlq_reader import REDRIVEN_FROM, REDRIVES
 from share_sink.redrive.report import Sent
 from sharegroup import redrive
 from sharegroup.__main__ import run
@@ -50,6 +50,13 @@ class World:
 
     def redrive(self, **options):
         return redrive(self.dlq, options=self.options, **{"dry_run": False, **options})
+
+    def mark(self, offset: int, *, partition: int = 0, times: int = 1) -> list:
+        """The headers that a redrive adds to the record of the dead letter there."""
+        return [
+            (REDRIVES, str(times).encode()),
+            (REDRIVEN_FROM, f"{self.dlq}-{partition}@{offset}".encode()),
+        ]
 
     def read(self, name: str = "") -> list:
         """All records of a topic, by partition and offset."""
@@ -141,7 +148,7 @@ def test_a_record_comes_back_unchanged_to_its_partition(world):
     report = world.redrive()
     (message,) = world.read()
     assert (message.partition(), message.key(), message.value()) == (1, b"k7", b"v7")
-    assert message.headers() == [*headers, (REDRIVES, b"1")]
+    assert message.headers() == [*headers, *world.mark(0, partition=1)]
     assert (report.read, report.sent) == (1, 1)
     assert report.by_reason == {Sent(world.orders, "rejected", REASON): 1}
 
@@ -177,7 +184,7 @@ def test_a_record_that_always_comes_back_is_sent_three_times(world):
     for times in range(1, 4):
         assert world.redrive(where={} if times == 1 else {REDRIVES: str(times - 1)}).sent == 1
         back = world.read()[-1]
-        assert back.headers() == [(REDRIVES, str(times).encode())]
+        assert back.headers() == world.mark(times - 1, times=times)
         world.put(world.dead(back.offset(), key=back.key(), value=back.value(), headers=back.headers()))
     report = world.redrive(where={REDRIVES: "3"})
     assert (report.sent, report.redriven_too_often) == (0, 1)
@@ -189,7 +196,7 @@ def test_a_record_that_always_comes_back_is_sent_three_times(world):
 def test_an_unreadable_count_of_redrives_stops_no_redrive(world):
     world.put(world.dead(0, headers=[(REDRIVES, b"9" * 5_000)]), world.dead(1))
     assert world.redrive().sent == 2
-    assert [message.headers() for message in world.read()] == [[(REDRIVES, b"1")]] * 2
+    assert [message.headers() for message in world.read()] == [world.mark(0), world.mark(1)]
 
 
 def test_dead_letters_without_their_record_are_left_and_named(world):
@@ -418,7 +425,7 @@ def test_a_record_without_key_value_and_headers_comes_back(world):
     world.put(world.dead(1, key=None, value=None, headers=()))
     assert world.redrive().sent == 1
     (back,) = world.read()
-    assert (back.key(), back.value(), back.headers()) == (None, None, [(REDRIVES, b"1")])
+    assert (back.key(), back.value(), back.headers()) == (None, None, world.mark(0))
 
 
 # --- lists and shows
