@@ -26,6 +26,16 @@ as the controller (in KRaft any broker may be named). Such requests, and those i
 broker even if it is gone; the next listing names another one. If a listing no longer names a broker (the broker was
 fenced after a pause, or taken out of the cluster), librdkafka drops the requests that wait for it (_DESTROY_BROKER)."""
 
+OLD_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+"""Errors that mean the cached leader is stale: librdkafka refreshes its cache on its own schedule, so retry."""
+
 LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
 """Errors of brokers that do not have a request: of other makers, or of a service that leaves it out."""
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import retry_if_exception, wait_fixed
 
 from coordinator.dead_letters.record_format import EMPTY_RECORD, Header, parse_headers, record_headers
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.kafka.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
-from coordinator.kafka.librdkafka import BY_OFFSET, READING, UNKNOWN_TOPIC, Silence, new_client
+from coordinator.kafka.librdkafka import BY_OFFSET, OLD_LEADER, READING, UNKNOWN_TOPIC, Silence, new_client
 from coordinator.kafka.record_headers import headers_of
+from coordinator.kafka.retries import retry_until
 from coordinator.protocol.errors import UnknownTopic
 from share_sink.errors import DeadLettersNotRead
 
@@ -168,7 +170,7 @@ def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str
     if not 0 <= partition < _partitions_of(topic, kafka_config):
         return None
     with _consumer_of(topic, kafka_config, _ONE_RECORD) as consumer:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), NO_PROGRESS_S)
+        low, high = _bounds(consumer, topic, partition)
         if not low <= offset < high:
             return None
         return next(_read(consumer, topic, {partition: (offset, offset + 1)}, _asking(kafka_config), batch=1), None)
@@ -228,8 +230,20 @@ def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dic
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
     """Returns the first offset and the exclusive end of each partition that has records."""
-    bounds = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), NO_PROGRESS_S) for n in range(partitions)}
+    bounds = {n: _bounds(consumer, topic, n) for n in range(partitions)}
     return {n: (low, high) for n, (low, high) in bounds.items() if low < high}
+
+
+def _bounds(consumer: Any, topic: str, partition: int) -> tuple[int, int]:
+    """Returns the first offset and the exclusive end of a partition. Asks again while its leader changes, as just after
+    the topic was created."""
+    asking = retry_until(NO_PROGRESS_S, wait_fixed(0.1), retry_if_exception(_has_old_leader))
+    low, high = asking(consumer.get_watermark_offsets, TopicPartition(topic, partition), NO_PROGRESS_S)
+    return low, high
+
+
+def _has_old_leader(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in OLD_LEADER
 
 
 def _next_of(consumer: Any, most: int) -> list[Any]:

@@ -23,7 +23,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 from tenacity import RetryCallState, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
-from coordinator.kafka.librdkafka import BY_OFFSET, NO_ANSWER, READS_ON, UNKNOWN_TOPIC, Complaints, new_client
+from coordinator.kafka.librdkafka import (
+    BY_OFFSET,
+    NO_ANSWER,
+    OLD_LEADER,
+    READS_ON,
+    UNKNOWN_TOPIC,
+    Complaints,
+    new_client,
+)
 from coordinator.kafka.retries import retry_until
 from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
@@ -67,17 +75,8 @@ old."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # librdkafka answers _NOENT by itself, from its last listing
-_OLD_LEADER = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-"""Errors that mean the cached leader is stale: librdkafka refreshes its cache on its own schedule, so retry."""
 _PASSING = (
-    _OLD_LEADER
+    OLD_LEADER
     | READS_ON
     | frozenset(
         {
@@ -377,7 +376,7 @@ class KafkaCluster:
             self._renew()
             if not away.retriable or time.monotonic() + pause_s >= deadline:
                 raise away
-            if error.code() in _OLD_LEADER | NO_ANSWER:
+            if error.code() in OLD_LEADER | NO_ANSWER:
                 with contextlib.suppress(KafkaException):
                     admin.list_topics(timeout=left_s())
             time.sleep(pause_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.kafka.librdkafka import Silence
 from share_sink.errors import DeadLettersNotRead
@@ -77,3 +77,16 @@ def test_a_client_that_repeats_the_log_for_ever_is_an_error(monkeypatch):
 
 def test_what_a_client_repeats_behind_a_damaged_batch_is_read_once(monkeypatch):
     assert read(Client(9), monkeypatch) == [*range(DAMAGED_FIRST), *range(AFTER, END)]
+
+
+def test_the_ends_are_asked_again_while_a_leader_changes() -> None:
+    answers = iter([KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)), (3, 7)])
+
+    class Asked:
+        def get_watermark_offsets(self, partition: Any, timeout_s: float) -> tuple[int, int]:
+            answer = next(answers)
+            if isinstance(answer, KafkaException):
+                raise answer
+            return answer
+
+    assert dlq_reader._ends(Asked(), "dlq", 1) == {0: (3, 7)}
