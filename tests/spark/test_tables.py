@@ -1,4 +1,4 @@
-"""The programs of docs/do/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are
+"""The programs of docs/do/cookbook.md write into tables of Delta Lake, Apache Iceberg and PostgreSQL, in runs that are
 killed."""
 
 import json
@@ -20,6 +20,7 @@ from tests.support.coordinator_process import has_ended, kill_coordinators
 from tests.support.dead_letters import read_dead_letters
 from tests.support.imports import ROOT
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
+from tests.support.postgres import PostgresServer, programs
 from tests.support.share_job import numbers
 from tests.support.spark_program import KILL_TIMEOUT_S, SPARK_CONFIG, kill_processes
 from tests.support.waiting import wait_until
@@ -34,7 +35,8 @@ RUN_TIMEOUT_S = 1_200
 
 
 class TableFormat(NamedTuple):
-    """A format with the Spark that has a release of it. ``table`` and ``settings`` name the run's folder."""
+    """A format with the Spark that has a release of it; without jars, with the environment's Spark. ``table`` and
+    ``settings`` name the run's folder."""
 
     jars: str
     spark: str
@@ -112,8 +114,9 @@ class Runs:
 def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str) -> subprocess.Popen:
     """Start a module, which begins a session of Spark with this table format."""
     java = " ".join((f"-Djava.io.tmpdir={folder}", *SPARK_OPTIONS))
-    jars = list((ROOT / ".build" / table_format.jars).glob("*.jar"))
-    assert jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
+    needs_jars = bool(table_format.jars)
+    jars = list((ROOT / ".build" / table_format.jars).glob("*.jar")) if needs_jars else []
+    assert bool(jars) == needs_jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
     config = {
         **SPARK_CONFIG,
         **{key: value.format(folder=folder) for key, value in table_format.settings.items()},
@@ -123,9 +126,10 @@ def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str
         "spark.driver.extraJavaOptions": f'"{java}"',
     }
     words = " ".join(f"--conf {key}={value}" for key, value in config.items())
+    spark = [str(ROOT / ".build" / f"pyspark-{table_format.spark}")] if table_format.spark else []
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(ROOT / ".build" / f"pyspark-{table_format.spark}"), str(ROOT))),
+        "PYTHONPATH": os.pathsep.join([*spark, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
         "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
     }
@@ -148,7 +152,8 @@ def folder():
 
 
 @pytest.fixture
-def runs(request, kafka, topic, unique, folder):
+def options(kafka, topic, unique):
+    """Those of a source, whose topic has all records."""
     orders, letters = topic("orders", partitions=2), topic("dlq")
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap,
@@ -160,7 +165,7 @@ def runs(request, kafka, topic, unique, folder):
         "share.release.backoff.ms": "0",
     }
     kafka.produce(orders, numbers(RECORDS))
-    return Runs(folder, *request.param, options), options
+    return options
 
 
 FUNCTIONS = {
@@ -171,20 +176,51 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("runs", FUNCTIONS.values(), ids=FUNCTIONS, indirect=True)
-def test_killed_runs_leave_each_accepted_record_in_the_table_once(kafka, runs):
+@pytest.mark.parametrize(("function", "table_format"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_killed_runs_leave_each_accepted_record_in_the_table_once(options, folder, function, table_format):
     """The decisions of ``merge`` read ``deliveryCount``: records are released until their third delivery."""
-    job, options = runs
+    job = Runs(folder, function, table_format, options)
     for point, call in (("before", 2), ("between", 1), ("after", 2), ("between", 2), ("after", 1)):
         job.run_killed(point, call)
-    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+    run_to_the_end(job, options)
+    assert Counter(job.table()) == Counter(set(numbers(RECORDS)) - REJECTED)
+    assert dead_letters_of(options) == REJECTED
+
+
+STATEMENTS = 4
+"""``replace`` executes so many a batch: the temporary table, the lock, DELETE, INSERT."""
+
+
+@pytest.mark.skipif(not programs(), reason="there is no PostgreSQL server: neither initdb nor postgres is installed")
+def test_killed_runs_leave_each_accepted_record_in_postgresql_once(options, folder):
+    """The decisions read ``deliveryCount``, as in the test above."""
+    with PostgresServer(programs()) as server:
+        key = 'PRIMARY KEY (topic, partition, "offset")'
+        server.rows(f'CREATE TABLE orders (topic text, partition int, "offset" bigint, value text, {key})')
+        options["share.delivery.count.limit"] = "10"  # else so many kills of one batch isolate its records
+        job = Runs(folder, "replace", TableFormat("", "", "orders", server.database, {}), options)
+        inside = [("row", 100), ("row", BATCH + 100), *(("statement", 1 + number) for number in range(STATEMENTS))]
+        for point, call in (("before", 2), ("between", 1), *inside, ("after", 2), ("after", 1)):
+            job.run_killed(point, call)
+        run_to_the_end(job, options)
+        values = [value for (value,) in server.rows("SELECT value FROM orders")]
+    assert Counter(values) == Counter(set(numbers(RECORDS)) - REJECTED)
+    assert dead_letters_of(options) == REJECTED
+
+
+def run_to_the_end(job, options):
+    """Runs until the group has decided all records: a run gets a released record once."""
+    with Admin({"bootstrap.servers": options["kafka.bootstrap.servers"]}) as admin:
         for _ in range(RUNS_TO_THE_END):
             job.run()
             if not sum(each.lag or 0 for each in admin.list_offsets(options["kafka.group.id"]).partitions):
                 break
-    assert Counter(job.table()) == Counter(set(numbers(RECORDS)) - REJECTED)
-    letters = read_dead_letters(kafka.bootstrap, options["errors.deadletterqueue.topic.name"])
-    assert {letter.value.decode() for letter in letters} == REJECTED
+
+
+def dead_letters_of(options):
+    """The values of the dead letters. A kill may leave two of one record."""
+    letters = read_dead_letters(options["kafka.bootstrap.servers"], options["errors.deadletterqueue.topic.name"])
+    return {letter.value.decode() for letter in letters}
 
 
 def test_iceberg_refuses_a_merge_that_missed_rows_unless_isolation_is_snapshot(folder):

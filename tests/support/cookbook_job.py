@@ -3,9 +3,10 @@
     python -m tests.support.cookbook_job FUNCTION TABLE CREATE FOLDER OPTIONS [POINT CALL FILE]
 
 FUNCTION is ``merge`` or ``append``, TABLE the table's name in SQL, CREATE what follows its columns when it is created,
-OPTIONS a JSON object with the source's. POINT is ``before`` or ``after`` the function, or ``between`` its
-acknowledgement and its write; CALL is the number of that call in this run, from 1 on. FILE is made at the point; then
-the job waits for its end. A run that comes to its end writes the table to FOLDER/table.json.
+OPTIONS a JSON object with the source's. For ``replace`` the table is there, and CREATE is its database. POINT is
+``before`` or ``after`` the function, ``between`` its acknowledgement and its write, or, in PostgreSQL, after a ``row``
+was copied or a ``statement`` executed; CALL is the number of that call in this run, from 1 on. FILE is made at the
+point; then the job waits for its end. A run that comes to its end writes Spark's table to FOLDER/table.json.
 """
 
 import json
@@ -33,18 +34,21 @@ COLUMNS = "topic STRING, partition INT, offset LONG, value STRING"
 
 def main(name: str, table: str, create: str, folder: str, options: str, *held: str) -> None:
     spark = SparkSession.builder.appName(name).getOrCreate()
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({COLUMNS}) {create}")
+    is_sparks = name != "replace"
+    if is_sparks:
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({COLUMNS}) {create}")
     given = json.loads(options)
     group = {key: value for key, value in given.items() if key.startswith(("kafka.", "errors."))}
-    decide = decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)
-    names = {"options": group, "table": table, "outcomes": decide}
+    decide = decide_by(BY_RECORD if name == "append" else BY_DELIVERY_COUNT)
+    names = {"options": group, "table": table, "database": create, "outcomes": decide}
     function, query = of_the_page(name, names)
     names[name] = function_held(function, *held)
     query = until_idle(query).replace('.option("subscribe", "orders")', f".options(**{given!r})")
     exec(query.replace("checkpoints/billing-1", f"{folder}/checkpoint"), names)
-    # Another session: Iceberg's catalog has the table of its session in a cache.
-    rows = [row.asDict() for row in spark.newSession().table(table).collect()]
-    Path(folder, "table.json").write_text(json.dumps(rows))
+    if is_sparks:
+        # Another session: Iceberg's catalog has the table of its session in a cache.
+        rows = [row.asDict() for row in spark.newSession().table(table).collect()]
+        Path(folder, "table.json").write_text(json.dumps(rows))
 
 
 def function_held(
@@ -54,6 +58,11 @@ def function_held(
     held = held_at(int(call), file)
     if point == "between":
         sharegroup.acknowledge = held(sharegroup.acknowledge, after=True)
+    elif point in ("row", "statement"):
+        import psycopg
+
+        kind, method = {"row": (psycopg.Copy, "write_row"), "statement": (psycopg.Cursor, "execute")}[point]
+        setattr(kind, method, held(getattr(kind, method), after=True))
     return held(function, after=point == "after") if point in ("before", "after") else function
 
 
