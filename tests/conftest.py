@@ -20,6 +20,7 @@ from tests.support.broker_versions import chosen_version, missing_for
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.left_out import LeftOut
+from tests.support.scopes import scope_of
 from tests.support.time_budget import TimeBudget
 
 # Spark's workers run this Python, whichever way pytest was started.
@@ -74,10 +75,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
     kept = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    costs: dict[Path, float] = {}
-    for item in chosen:
-        costs[item.path] = costs.get(item.path, 0) + _seconds(item)
-    items[:] = sorted(chosen, key=lambda item: costs[item.path])
+    scopes = {item: scope_of(item.nodeid, is_short=bool(config.getoption("--short"))) for item in chosen}
+    costs: dict[str, float] = {}
+    for item, scope in scopes.items():
+        costs[scope] = costs.get(scope, 0) + _seconds(item)
+    items[:] = sorted(chosen, key=lambda item: costs[scopes[item]])
 
 
 def pytest_collection_finish() -> None:

@@ -1,9 +1,11 @@
-"""Distributes the tests among pytest-xdist's workers: a module's tests stay together."""
+"""Distributes the tests among pytest-xdist's workers: a module's tests stay together, in a short run all with Spark."""
 
 from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+from tests.support.scopes import scope_of
 
 FIRST_WORKER = "gw0"
 
@@ -17,7 +19,7 @@ class TwoEndedScheduling(LoadScopeScheduling):
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.split("::", 1)[0]
+        return scope_of(nodeid, is_short=self.config.option.short)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if node.gateway.id != FIRST_WORKER:
