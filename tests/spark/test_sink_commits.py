@@ -68,11 +68,12 @@ def test_in_explicit_mode_a_commit_without_rows_accepts_nothing(orders, job, sta
     assert (found.lag(), found.start_offset(orders), len(queue.output().rows)) == (100, 0, 100), "all are released"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "rejects", "archived"),
     [
         ("parts", "text = '7' and deliveryCount = 1", []),
-        pytest.param("threads", "text = '7'", [2], marks=pytest.mark.slow),
+        ("threads", "text = '7'", [2]),
     ],
     ids=["with fewer writes", "in threads"],
 )
