@@ -43,7 +43,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return Message, (self._read, self._delivery_count)
 
     def delivery_count(self) -> int:
-        """How often the record has been acquired, this time included."""
+        """Returns how often the record has been acquired, this time included."""
         return self._delivery_count
 
     def topic(self) -> str | None:

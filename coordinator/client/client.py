@@ -183,8 +183,8 @@ class CoordinatorClient:
     def ask_connected(
         self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S, group_id: str = ""
     ) -> Reply | None:
-        """The reply over the connection that is open, to the coordinator of the group if there are several; None if
-        there is none, or no reply came. Starts and searches nothing."""
+        """Returns the reply over the connection that is open, to the coordinator of the group if there are several;
+        None if there is none, or no reply came. Starts and searches nothing."""
         with self._connecting:
             connection = self._connections.get(group_id if self._directory.are_several else "")
         if connection is None:

@@ -21,7 +21,7 @@ from coordinator.protocol.errors import ShareGroupError
 
 TASKS = Path("/proc/self/task")
 OF_GRPC = ("grpc", "event_engine")
-"""The names of gRPC's threads begin so."""
+"""The name of each of gRPC's threads begins with one of these words."""
 ENDS_S = 5.0
 """A fork waits up to this many seconds for the threads of closed connections to end."""
 

@@ -261,7 +261,8 @@ class OnDemand:
         return f"process {connection.endpoint.pid} on this host, log {self.log_path}"
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
-        """The error of a coordinator, with the path of its log where it is known and the error does not name it."""
+        """Returns the error of a coordinator, with the path of its log where it is known and the error does not name
+        it."""
         if error.on_host or str(self.log_path) in str(error):
             return error
         if isinstance(error, StateStoreInUse):
@@ -273,12 +274,13 @@ class OnDemand:
         return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """The error for a coordinator that gave no answer until the retry timeout."""
+        """Returns the error for a coordinator that gave no answer until the retry timeout."""
         text = f"it does not answer ({reason}). Its log: {self.log_path}"
         return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """The error for a coordinator that refused with retriable errors, ``error`` last, until the retry timeout."""
+        """Returns the error for a coordinator that refused with retriable errors, ``error`` last, until the retry
+        timeout."""
         log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(

@@ -180,7 +180,7 @@ def required(given: Mapping[str, str], name: str, why: str) -> str:
 
 
 def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """The option's whole number, at least ``least``; None if it is not set.
+    """Returns the option's whole number, at least ``least``; None if it is not set.
 
     Raises:
         InvalidOption: it is no such number.

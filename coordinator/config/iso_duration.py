@@ -15,7 +15,7 @@ _FORM = re.compile(
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """The duration in whole milliseconds, rounded down; None if the text is no duration."""
+    """Returns the duration in whole milliseconds, rounded down; None if the text is no duration."""
     match = _FORM.fullmatch(text)
     if match is None or not any(match.groups()):
         return None

@@ -44,7 +44,7 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple
 
 
 def read_tokens(path: str, environ: Mapping[str, str] = os.environ) -> Tokens:
-    """All tokens of the file, or, without a path, of the environment. Raises as :func:`read_token`."""
+    """Returns all tokens of the file, or, without a path, of the environment. Raises as :func:`read_token`."""
     if path:
         text, source = read_secret(TOKEN_KEY, path).decode("utf-8", "replace").strip(), path
     else:

@@ -33,19 +33,19 @@ _CONFIGS = {
 
 
 def kafka_key(name: str) -> str | None:
-    """The key of librdkafka's or Java's clients that the name means; None if there is no such key."""
+    """Returns the key of librdkafka's or Java's clients that the name means; None if there is no such key."""
     return _KAFKAS.get(bare_name(name.removeprefix(_PREFIX)))
 
 
 def written_key(name: str) -> str | None:
-    """The group's or the coordinator's key that the name means; None if there is no such key. The name may have dlq for
-    deadletterqueue."""
+    """Returns the group's or the coordinator's key that the name means; None if there is no such key. The name may have
+    dlq for deadletterqueue."""
     return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", bare_name(name.removeprefix(_PREFIX))))
 
 
 def spelt_here(name: str, prefix: str) -> str | None:
-    """The key that the name means, with ``prefix`` if it is librdkafka's; None if there is no such key, or the name is
-    already right."""
+    """Returns the key that the name means, with ``prefix`` if it is librdkafka's; None if there is no such key, or the
+    name is already right."""
     key = kafka_key(name)
     found = written_key(name) if key is None else prefix + RENAMED.get(key, key)
     return None if found == prefix + name else found

@@ -74,7 +74,7 @@ def _divided(
 
 
 def _counts(member_ids: Sequence[str], total: int) -> dict[str, int]:
-    """How many partitions each member may have. The numbers differ by up to one, and their sum is ``total``."""
+    """Returns how many partitions each member may have. The numbers differ by up to one, and their sum is ``total``."""
     size = len(member_ids)
     ends = [-(-total * i // size) for i in range(size + 1)]
     return {member_id: ends[i + 1] - ends[i] for i, member_id in enumerate(member_ids)}

@@ -105,7 +105,7 @@ class MemoizedTransition(Generic[After]):
 
 
 def count_records(segments: Iterable[Segment]) -> int:
-    """How many offsets the segments have in all."""
+    """Returns how many offsets the segments have in all."""
     return sum(segment.last - segment.first + 1 for segment in segments)
 
 

@@ -12,14 +12,15 @@ from coordinator.core.runs import Progress, Run
 
 
 def lock_deadline_ms(plan: AcquiredPlan, run: Run, config: GroupConfig) -> int:
-    """When the lock of a held run ends, in milliseconds of the coordinator's clock. Renewals are not in the log."""
+    """Returns when the lock of a held run ends, in milliseconds of the coordinator's clock. Renewals are not in the
+    log."""
     if run.progress is None:
         return plan.acquired_ms + config.share_record_lock_duration_ms
     return progress_deadline_ms(plan, run.progress, config)
 
 
 def progress_deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
-    """When the lock of an IN_PROGRESS run with these signals ends."""
+    """Returns when the lock of an IN_PROGRESS run with these signals ends."""
     stale_ms = progress.last_ms + config.group_share_in_progress_staleness_threshold_ms
     return min(stale_ms, extension_end_ms(plan, config))
 

@@ -46,7 +46,7 @@ class DueTimes:
             self._ordered.add((due_ms, name))
 
     def earliest_ms(self) -> int | None:
-        """The earliest time; None if no name has one."""
+        """Returns the earliest time; None if no name has one."""
         return self._ordered[0][0] if self._ordered else None
 
     def due(self, now_ms: int) -> list[str]:
@@ -125,7 +125,8 @@ class LockIndex:
         heapq.heappush(self._since, (_parts(kept_ms)[1], plan_id))
 
     def next_ms(self) -> int | None:
-        """The earliest end of a lock; None if there is no lock. A lock has ended once its end lies before now."""
+        """Returns the earliest end of a lock; None if there is no lock. A lock has ended once its end lies before
+        now."""
         ends = [self._since[0][0]] if self._since else []
         ends += [max(self._before[0][0], self._bound_ms)] if self._before else []
         return min(ends) + self._extended_ms if ends else None

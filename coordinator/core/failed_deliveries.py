@@ -105,15 +105,15 @@ def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: i
 
 
 def replayed(run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run | None:
-    """The run after a later process came back to the started plan, if the run leaves the batch now; None if it stays in
-    the batch. ``failed``: the run with the failure counted."""
+    """Returns the run after a later process came back to the started plan, if the run leaves the batch now; None if it
+    stays in the batch. ``failed``: the run with the failure counted."""
     return _isolated(run, failed, plan, config, now_ms, session_ended=False)
 
 
 def _isolated(
     run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int, *, session_ended: bool
 ) -> Run | None:
-    """The run in its next stage of isolation; None if it stays in batches in that stage."""
+    """Returns the run in its next stage of isolation; None if it stays in batches in that stage."""
     limit = config.share_delivery_count_limit
     before = stage_of(run, limit, on_trial=plan.trial)
     event = failure_event(before, failed, limit, alone=plan.records == 1, session_ended=session_ended)

@@ -139,7 +139,7 @@ def isolation_threshold(limit: int) -> int:
 
 @lru_cache(maxsize=256)
 def slice_size(current_try: int, limit: int, base: int) -> int | None:
-    """How many records a plan may hold when they are on their ``current_try``; None: as many as any plan.
+    """Returns how many records a plan may hold when they are on their ``current_try``; None: as many as any plan.
 
     The formula is ``max(1, floor(base ** ((limit - current_try) / (limit - t + 1))))``, with t =
     isolation_threshold(limit) and an exact integer root. With a limit of 2 there are no slices: records go from a whole

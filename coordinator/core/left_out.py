@@ -72,7 +72,7 @@ def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
 
 
 def count(left_out: Iterable[LeftOutRange | LeftOut]) -> int:
-    """How many offsets the entries count together."""
+    """Returns how many offsets the entries count together."""
     return sum(entry.count for entry in left_out)
 
 

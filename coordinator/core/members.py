@@ -113,7 +113,7 @@ class AcquiredPlan:
         return self.replaces is True
 
     def counting(self, run: Run, verdict: Verdict | None) -> Verdict | None:
-        """The verdict; None if it is of an earlier attempt whose output was replaced."""
+        """Returns the verdict; None if it is of an earlier attempt whose output was replaced."""
         is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
         return None if is_older and self.replaces_output else verdict
 
@@ -244,7 +244,7 @@ def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
 
 
 def plan_from(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
-    """The plan of a log record, with the values of all fields that the record and the plan share."""
+    """Returns the plan of a log record, with the values of all fields that the record and the plan share."""
     shared = {name: getattr(record, name) for name in record.__struct_fields__ if name in _OF_PLAN}
     return AcquiredPlan(query=member.query, **shared)
 

@@ -92,5 +92,6 @@ TRANSITIONS: dict[tuple[PlanState, PlanEvent], PlanState] = {
 
 
 def after(state: PlanState, event: PlanEvent) -> PlanState | None:
-    """The state after ``event``; None if a plan in ``state`` does not allow the event: refuse the command then."""
+    """Returns the state after ``event``; None if a plan in ``state`` does not allow the event: refuse the command
+    then."""
     return TRANSITIONS.get((state, event))

@@ -58,7 +58,7 @@ class UnreadableRecord(ShareGroupError):
 
 
 def encode_record(record: Record) -> bytes:
-    """The record as msgpack, tagged with its name."""
+    """Returns the record as msgpack, tagged with its name."""
     return _encoder.encode(record)
 
 
@@ -78,7 +78,7 @@ def _encoded(record: Record) -> Iterator[bytes]:
 
 
 def _parts(record: Record, wanted: int) -> list[Record]:
-    """The record as about ``wanted`` records; the record itself if it has no list that can be cut."""
+    """Returns the record as about ``wanted`` records; the record itself if it has no list that can be cut."""
     if isinstance(record, OffsetsAltered):
         return [msgspec.structs.replace(record, starts=starts) for starts in _cut(record.starts, wanted)]
     if isinstance(record, RunsChanged):
@@ -105,7 +105,8 @@ def _parts(record: Record, wanted: int) -> list[Record]:
 
 
 def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
-    """The partitions with their entries in about ``wanted`` parts of the same form, each with as many entries."""
+    """Returns the partitions with their entries in about ``wanted`` parts of the same form, each with as many
+    entries."""
     total = sum(len(entries) for _, _, entries in partitions)
     most = max(1, -(-total // wanted))
     parts: list[list[tuple[str, int, tuple[Cut, ...]]]] = [[]]
@@ -128,7 +129,7 @@ def _cut(entries: tuple[Cut, ...], wanted: int) -> list[tuple[Cut, ...]]:
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:
-    """The record that was encoded.
+    """Returns the record that was encoded.
 
     Raises:
         UnreadableRecord: the bytes are damaged, or a version wrote them that this one can't read.

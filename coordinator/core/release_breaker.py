@@ -79,8 +79,8 @@ def keeps_tries(breaker: Breaker | None, config: GroupConfig) -> bool:
 
 
 def most_returned(most: int, config: GroupConfig) -> int:
-    """How many of the ``most`` records of a plan may be records that came back, while the breaker is open. Only the
-    ratio of them may, so that records which sinks always release can't keep the breaker open while others are
+    """Returns how many of the ``most`` records of a plan may be records that came back, while the breaker is open. Only
+    the ratio of them may, so that records which sinks always release can't keep the breaker open while others are
     accepted."""
     return max(1, int(most * config.share_release_breaker_ratio))
 

@@ -158,14 +158,14 @@ class RunMap:
         return FrozenRuns(self._runs)
 
     def first(self) -> Segment | None:
-        """The run with the lowest offsets; None if the map is empty."""
+        """Returns the run with the lowest offsets; None if the map is empty."""
         if not self._runs:
             return None
         first = self._firsts[0]
         return Segment(first, *self._runs[first])
 
     def at(self, offset: int) -> Segment | None:
-        """The whole run that holds this offset; None if no run does."""
+        """Returns the whole run that holds this offset; None if no run does."""
         entry = self._runs.get(offset)
         if entry is not None:
             return Segment(offset, *entry)

@@ -219,7 +219,7 @@ class ShareGroup:
             )
 
     def checked_state(self, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
-        """The state of the member's plan, if that state allows ``event``.
+        """Returns the state of the member's plan, if that state allows ``event``.
 
         Raises:
             StalePlan: the plan's state does not allow the event.
@@ -234,7 +234,7 @@ class ShareGroup:
         return state
 
     def stale(self, member: Member, plan_id: int | None, reason: str) -> StalePlan:
-        """The error to raise about this plan or start, with the reason."""
+        """Returns the error to raise about this plan or start, with the reason."""
         if member.newest is None:
             reason += (
                 ", since the group does not know this query"
@@ -243,7 +243,7 @@ class ShareGroup:
         return StalePlan(plan_id=self.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)
 
     def plan_id(self, text: str) -> int | None:
-        """The plan id of a plan named on the wire; None for an empty text.
+        """Returns the plan id of a plan named on the wire; None for an empty text.
 
         Raises:
             ForeignPlan: the plan is of another incarnation of the group.
@@ -259,11 +259,11 @@ class ShareGroup:
         return f"{self.incarnation}.{plan_id}" if plan_id is not None else ""
 
     def plan_of(self, run: Run) -> AcquiredPlan | None:
-        """The plan whose id the run carries; None if it carries none."""
+        """Returns the plan whose id the run carries; None if it carries none."""
         return self.plans.get(run.plan_id) if run.plan_id is not None else None
 
     def progress_of(self, run: Run) -> Progress | None:
-        """The signals of the run's holder; None if there are none."""
+        """Returns the signals of the run's holder; None if there are none."""
         plan = self.plan_of(run)
         return run.progress if plan is None else plan.progress_of(run)
 
@@ -284,7 +284,7 @@ class ShareGroup:
                     yield from (segment.run for segment in partition.runs.between(first, last))
 
     def held_by(self, member: Member) -> int:
-        """How many records the member holds."""
+        """Returns how many records the member holds."""
         return sum(
             partition.held_under(plan.plan_id, ranges)
             for plan in self.plans.values()

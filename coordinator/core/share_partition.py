@@ -132,8 +132,8 @@ class SharePartition:
         ]
 
     def held_under(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> int:
-        """How many records a member holds under this plan. Runs are scanned only if some carry a plan id without a
-        lock."""
+        """Returns how many records a member holds under this plan. Runs are scanned only if some carry a plan id
+        without a lock."""
         if sum(self.runs.carried.values()) == self.acquired_count:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)

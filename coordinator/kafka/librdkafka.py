@@ -37,7 +37,7 @@ OLD_LEADER = frozenset(
 """Errors that mean the cached leader is stale: librdkafka refreshes its cache on its own schedule, so retry."""
 
 LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
-"""Errors of brokers that do not have a request: of other makers, or of a service that leaves it out."""
+"""Errors of brokers that do not support a request: they are another maker's, or a service leaves the request out."""
 
 LOSSLESS: Mapping[str, str] = MappingProxyType(
     {
@@ -61,7 +61,7 @@ READS_ON = NO_ANSWER | frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,  # the consumer joins no group, so it needs no ACL for one
     }
 )
-"""Errors after which such a consumer goes on by itself."""
+"""Errors after which a consumer that has these settings goes on by itself."""
 BY_OFFSET: Mapping[str, str] = MappingProxyType(
     {
         **WITHOUT_A_GROUP,

@@ -18,9 +18,9 @@ _IPV6 = re.compile(r"([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*):(\d{1,5})", r
 
 
 def broker_problem(text: str) -> str:
-    """What is wrong with the first bad entry of a list of brokers, and how to write it; empty if all are good. As in
-    librdkafka, the port may be left out (9092), a security protocol may stand before the host, and empty entries are
-    skipped."""
+    """Returns what is wrong with the first bad entry of a list of brokers, and how to write it; empty if all are good.
+    As in librdkafka, the port may be left out (9092), a security protocol may stand before the host, and empty entries
+    are skipped."""
     for address in filter(None, map(str.strip, text.split(","))):
         match = _BROKER.fullmatch(address)
         if match is None:
@@ -44,7 +44,8 @@ def parse_endpoint(text: str) -> tuple[str, int] | None:
 
 
 def parse_endpoints(text: str) -> tuple[tuple[str, int], ...] | None:
-    """The hosts and ports of one or more endpoints, separated by commas; None for other texts, or if a port is 0."""
+    """Returns the hosts and ports of one or more endpoints, separated by commas; None for other texts, or if a port is
+    0."""
     parsed = [parse_endpoint(part) for part in text.split(",")]
     valid = tuple(endpoint for endpoint in parsed if endpoint is not None and endpoint[1])
     return valid if len(valid) == len(parsed) else None

@@ -81,13 +81,13 @@ def told_to_clients() -> Iterator[None]:
 
 
 def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
-    """The error that the other side raised; a RemoteError if this side has no class for it."""
+    """Returns the error that the other side raised; a RemoteError if this side has no class for it."""
     cls = by_name().get(name)
     return RemoteError(name=name, text=text or fields) if cls is None else cls(**fields)
 
 
 def by_name() -> dict[str, type[ShareGroupError]]:
-    """All classes of named errors, by class name."""
+    """Returns all classes of named errors, by class name."""
     classes: dict[str, type[ShareGroupError]] = {}
     todo = [ShareGroupError]
     while todo:

@@ -1,4 +1,4 @@
-"""Checks the ids of share groups: their length and characters.
+"""Checks that the id of a share group has a valid length and valid characters.
 
 Rule: a client refuses a bad id before it sends anything; a coordinator refuses to create such a group.
 """

@@ -167,7 +167,7 @@ def headers_of_reply(message: Reply, reply_key: bytes, body: bytes = b"") -> Hea
 
 
 def read_request(headers: Any) -> Request | None:
-    """The request in a record's headers; None if another program or version wrote the record, or no asker could
+    """Returns the request in a record's headers; None if another program or version wrote the record, or no asker could
     have."""
     found: Request | None = _decoded(_requests, headers)
     if isinstance(found, ToOwner) and not 0 <= found.reply_to < PARTITIONS:
@@ -178,7 +178,7 @@ def read_request(headers: Any) -> Request | None:
 
 
 def read_reply(headers: Any) -> Reply | None:
-    """The reply in a record's headers; None as for :func:`read_request`. The proof is not checked: call
+    """Returns the reply in a record's headers; None as for :func:`read_request`. The proof is not checked: call
     :func:`is_proven`."""
     found: Reply | None = _decoded(_replies, headers)
     return found

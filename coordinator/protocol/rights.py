@@ -125,7 +125,7 @@ class Tokens:
         return cls(holders)
 
     def caller(self, authorization: bytes) -> Caller | None:
-        """The holder of the token in an authorization header; None if no holder has that token."""
+        """Returns the holder of the token in an authorization header; None if no holder has that token."""
         found = None
         for token, caller in self.holders:  # all are compared, so that the time tells nothing
             if hmac.compare_digest(authorization, f"Bearer {token}".encode()):

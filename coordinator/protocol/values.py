@@ -43,7 +43,7 @@ def client_text(text: str) -> str:
 
 
 def client_in_words(name: str, pid: int, host: str) -> str:
-    """What is known of a member's client, for people: ``billing-1, process 4711 on host-1``."""
+    """Returns what is known of a member's client, for people: ``billing-1, process 4711 on host-1``."""
     process = f"process {pid}" if pid else "a process"
     return ", ".join(filter(None, (name, f"{process} on {host}" if host else ""))) or "not known"
 

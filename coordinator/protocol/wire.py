@@ -166,7 +166,7 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
 
 
 def decode_endpoint(data: bytes) -> Endpoint | None:
-    """The endpoint in an endpoint file; None if the file holds none that can be read."""
+    """Returns the endpoint in an endpoint file; None if the file holds none that can be read."""
     try:
         return msgspec.json.decode(data, type=Endpoint)
     except DAMAGED:

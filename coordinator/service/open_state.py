@@ -60,7 +60,7 @@ class Runtimes:
 
 
 TAKE_OVER_S = 5.0
-"""The previous owner of the file has this many seconds to leave."""
+"""The previous owner of an SQLite file has this many seconds to leave."""
 
 
 class SqliteState:

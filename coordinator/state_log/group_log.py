@@ -207,7 +207,7 @@ class GroupLog:
         return key, versioned(number(INT32, parts) if parts else b"")
 
     def snapshot_parts(self, records: Sequence[bytes], sequence: int, first_part: int = 0) -> list[KeyValue]:
-        """The records of a snapshot as parts, numbered from ``first_part``, to be written before the mark."""
+        """Returns the records of a snapshot as parts, numbered from ``first_part``, to be written before the mark."""
         keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part, _ in enumerate(records, first_part))
         return list(zip(map(encode_key, keys), map(versioned, records), strict=True))
 

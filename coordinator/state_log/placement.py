@@ -50,7 +50,7 @@ def encode_placement(partitions: int) -> bytes:
 
 
 def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
-    """The number of partitions in a placement record; None for any other record, and for a damaged one.
+    """Returns the number of partitions in a placement record; None for any other record, and for a damaged one.
 
     Raises:
         UnknownFormat: another version of sharegroup wrote the placement record.

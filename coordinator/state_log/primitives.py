@@ -35,7 +35,7 @@ class ByteReader:
         return f"<ByteReader {self.group_id} byte {self._at} of {len(self._data)}>"
 
     def unreadable(self, reason: str) -> UnreadableRecord:
-        """The error to raise, with the reason and the position in the record."""
+        """Returns the error to raise, with the reason and the position in the record."""
         return UnreadableRecord(group_id=self.group_id, reason=f"{reason}, at byte {self._at} of {len(self._data)}")
 
     def number(self, layout: struct.Struct) -> int:

@@ -98,15 +98,16 @@ class Retention:
         return min([*self._needed().values(), *owner_only], default=self.read_to)
 
     def not_needed(self) -> int:
-        """How many of the records from the lowest needed offset on no group needs; transactions' markers count."""
+        """Returns how many of the records from the lowest needed offset on no group needs; transactions' markers
+        count."""
         return self.read_to - self.lowest() - self.needed_count()
 
     def needed_count(self) -> int:
-        """How many records the groups need together."""
+        """Returns how many records the groups need together."""
         return sum(self._counts[group_id] for group_id in self._needed())
 
     def first_groups(self, below: int) -> frozenset[str]:
-        """The groups whose needed records begin below this offset."""
+        """Returns the groups whose needed records begin below this offset."""
         return frozenset(group_id for group_id, first in self._needed().items() if first < below)
 
     def _needed(self) -> dict[str, int]:

@@ -39,7 +39,7 @@ def is_broken(number: int) -> bool:
 
 
 def record_of(number: int) -> Record:
-    """The record of the order with this number."""
+    """Returns the record of the order with this number."""
     amount = 5 + number % 100
     text = json.dumps({"order": number, "amount": amount})
     if is_broken(number):

@@ -92,7 +92,7 @@ class Request:
         return self.key == INIT_PRODUCER_ID and bool(_Fields(self.content, self._body).text())
 
     def timestamps(self) -> dict[TopicAndPartition, int]:
-        """The partitions of a ListOffsets request whose offsets are asked for by timestamp, in ms."""
+        """Returns the partitions of a ListOffsets request whose offsets are asked for by timestamp, in ms."""
         fields = _Fields(self.content, self._body + 4)  # after the replica's id
         if self.version >= 2:
             fields.number("b")  # the isolation level

@@ -53,7 +53,7 @@ def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None
 
 
 def _left(broker: RunningBroker, group: GroupDescription) -> str:
-    """What is left, in words; empty: the group is done."""
+    """Returns what is left, in words; empty: the group is done."""
     if group.state == "DEAD":
         return "no query or ShareConsumer has joined it"
     known = {each.topic for each in group.partitions}

@@ -45,7 +45,7 @@ class Row:
 
 
 def show(visit: Visit) -> Response:
-    """All groups, or those whose ids have the words of the search, with one need, in one order."""
+    """Returns all groups, or those whose ids have the words of the search, with one need, in one order."""
     snapshot = visit.site.watch.snapshot
     search, show, order = visit.text("search").strip(), visit.text("show", ALL), visit.text("order", _NEED)
     if show not in SHOWS or order not in ORDERS:

@@ -123,7 +123,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
 
 
 def known_topics(group: ShareGroup) -> KnownTopics:
-    """The topics that the group knows."""
+    """Returns the topics that the group knows."""
     return KnownTopics(**_known(group))
 
 

@@ -118,7 +118,7 @@ class BrokerWatch:
             self._on_ends()
 
     def topic_of(self, topic_id: str) -> str | None:
-        """The name of the topic that has or had this id; None if this process has never seen the id."""
+        """Returns the name of the topic that has or had this id; None if this process has never seen the id."""
         return self._names.get(topic_id)
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
@@ -185,7 +185,7 @@ class BrokerWatch:
         self._away.add(set(topic_partitions), time.monotonic())
 
     def answering(self, topic_partitions: list[TopicAndPartition]) -> list[TopicAndPartition]:
-        """The partitions whose leader answers; all of the partitions if none of their leaders does."""
+        """Returns the partitions whose leader answers; all of the partitions if none of their leaders does."""
         if not (away := self._away.of(topic_partitions)):
             return topic_partitions
         return [where for where in topic_partitions if where not in away] or topic_partitions

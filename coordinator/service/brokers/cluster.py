@@ -174,7 +174,7 @@ class KafkaCluster:
         return sorted(metadata.topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of the topics that exist."""
+        """Returns those of the topics that exist."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -246,9 +246,9 @@ class KafkaCluster:
     def absent(
         self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
-        """Those of the ascending ``offsets`` at which the log has no record although it reaches beyond them, and how
-        many of ``offsets``, from the first on, were checked. All are checked, or at least one if the monotonic clock
-        reaches ``until_s`` first."""
+        """Returns those of the ascending ``offsets`` at which the log has no record although it reaches beyond them,
+        and how many of ``offsets``, from the first on, were checked. All are checked, or at least one if the monotonic
+        clock reaches ``until_s`` first."""
         originals = SourceRecordReader(self.addresses, self._config, read_committed=read_committed)
         found, answered = [], 0
         try:
@@ -472,7 +472,7 @@ def _asked(
 
 
 def _unless_absent(answer: Any) -> Any:
-    """The answer's result; None for a topic or partition that does not exist."""
+    """Returns the answer's result; None for a topic or partition that does not exist."""
     try:
         return answer.result()
     except KafkaException as error:

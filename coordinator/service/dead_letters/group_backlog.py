@@ -87,7 +87,7 @@ def mark_written(
 
 
 def coalesced(records: Iterable[tuple[Due, int]]) -> list[DeadLettersWritten]:
-    """The records as ranges, in their order."""
+    """Returns the records as ranges, in their order."""
     keyed = (((due.offsets.key, due.delivery_count), offset) for due, offset in records)
     return [
         DeadLettersWritten(offsets=OffsetRange(*key, first, last), delivery_count=delivery_count)

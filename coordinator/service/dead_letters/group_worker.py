@@ -224,7 +224,7 @@ class GroupWorker:
             self._mark_written(backlog, records, settled_as)
 
     def _settled(self, backlog: Backlog, written: DeadLetterRecord, result: WriteResult) -> str | None:
-        """How the record is settled, as a word for the log; None if the record still waits."""
+        """Returns how the record is settled, as a word for the log; None if the record still waits."""
         if result.status is WriteStatus.WRITTEN:
             self._pass.has_written = True
             if result.headers_only:

@@ -49,7 +49,7 @@ class StoredGroups(StoredLogs, Protocol):
     """The groups of a coordinator's state store, whether they are served now or not."""
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups that the store has, with the state of those that no process serves."""
+        """Returns the groups that the store has, with the state of those that no process serves."""
 
 
 class AdminService(Handlers):

@@ -137,7 +137,7 @@ class Gateway:
         self._next_reply, self._replies_lost_s = 0, -inf
 
     def owner_of(self, group_id: str) -> Owner | None:
-        """The owner that answered last; None if there was none, or it did not serve the group any more."""
+        """Returns the owner that answered last; None if there was none, or it did not serve the group any more."""
         route = self._routes.get(group_id)
         return None if route is None else route.owner
 

@@ -58,14 +58,14 @@ from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.state_log.owner_record import Owner
 
 LOOKS_EVERY_S = 1.0
-"""The ends of the request topics are looked at this often, in seconds."""
+"""An owner looks at the ends of the request topics this often, in seconds."""
 ALONE_S = 2.0
-"""Until another host has made the request topics, they are looked for this often, in seconds."""
+"""An owner looks for the request topics this often, in seconds, until another host has created them."""
 DEAF_S, MOST_DEAF_S = 2.0, 30.0
 """A reader begins anew if it has read none of its ticks this many seconds after a broker took a tick: soon enough that
 no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_S."""
 RESTS_AFTER_S = 60.0
-"""A partition is read for this many seconds after the last request for this process."""
+"""An owner reads a partition of a request topic for this many seconds after the last request for this process."""
 ANSWERS_KEPT_S = 300.0
 """An answer is kept for this many seconds, in case the same request comes again: a client retries for as long by
 default (share.broker.outage.timeout.ms)."""

@@ -30,9 +30,9 @@ TO_ANSWER = {REQUESTS: READ, ADMIN_REQUESTS: READ, REPLIES: WRITE}
 """The operations that a principal needs to ask owners on other hosts, to have them carry out actions, and to answer as
 an owner."""
 KEPT_MS = 600_000
-"""A record is kept for this many milliseconds: longer than any request waits."""
+"""The topics between hosts keep a record for this many milliseconds: longer than any request waits."""
 MOST_BYTES = 1_048_588
-"""A batch has up to this many bytes, Kafka's default."""
+"""A record batch of the topics between hosts has up to this many bytes, Kafka's default."""
 FIT = {
     "cleanup.policy": "delete",
     "compression.type": "uncompressed",  # a broker then holds a batch's unpacked size against max.message.bytes
@@ -43,13 +43,13 @@ FIT = {
 CONFIG = {**FIT, "retention.ms": str(KEPT_MS), "segment.ms": str(KEPT_MS), "min.insync.replicas": "1"}
 
 _OTHER_HOST = UNKNOWN_TOPIC | {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
-"""Errors that say that another host, or an administrator, was faster."""
+"""Errors which say that another host, or an administrator, has changed the topic in the meantime."""
 
 _log = logging.getLogger(__name__)
 
 
 def request_partition_of(group_id: str) -> int:
-    """The partition of the request topics that has the group's requests."""
+    """Returns the partition of the request topics that has the group's requests."""
     return state_partition_of(group_id, PARTITIONS)
 
 
@@ -118,7 +118,7 @@ def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
 
 
 def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
-    """Those of the topics with which the principal may not do what is needed, as far as the brokers say."""
+    """Returns those of the topics with which the principal may not do what is needed, as far as the brokers say."""
 
     def lacks(topic: str, operation: str) -> bool:
         try:

@@ -36,7 +36,7 @@ restarted query within minutes. The number of readings has no limit: each is abo
 and a plan's completion may wait for it."""
 
 Asked = tuple[str, str, str]
-"""The group, the member and the plan id."""
+"""A plan whose gaps a reader asks for: the group, the member and the plan id."""
 
 
 class PlanGaps:

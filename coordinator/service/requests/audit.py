@@ -26,9 +26,9 @@ from coordinator.service.process.log_format import JsonLines, PrivateRotatingFil
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10
-"""The file is rotated at MOST_BYTES bytes, and FILES_KEPT earlier files are kept."""
+"""The audit file is rotated at MOST_BYTES bytes, and FILES_KEPT earlier files are kept."""
 MOST_NAMED = 200
-"""One line names up to this many changes."""
+"""One line of the audit log names up to this many changes."""
 
 _audit = logging.getLogger(AUDIT)
 _log = logging.getLogger(__name__)

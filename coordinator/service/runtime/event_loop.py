@@ -224,7 +224,7 @@ class PartitionedRuntime:
         return f"<PartitionedRuntime {len(self._event_loops)}>"
 
     def served_groups(self) -> dict[str, bool]:
-        """The groups that are served now, and whether each has a member with a session."""
+        """Returns the groups that are served now, and whether each has a member with a session."""
         return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
@@ -262,7 +262,7 @@ class PartitionedRuntime:
         return event_loop is not None and event_loop.runtime.holds(group_id)
 
     def held_groups(self) -> frozenset[str]:
-        """The groups that are served here, or loaded now or soon."""
+        """Returns the groups that are served here, or loaded now or soon."""
         return frozenset().union(*(event_loop.runtime.held for event_loop in self._all()))
 
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:

@@ -47,7 +47,7 @@ class Groups(Protocol):
     """The groups of a store that transactions run on: those that a coordinator serves, or those that are only read."""
 
     def served_groups(self) -> dict[str, bool]:
-        """The groups that are served now, and whether each has a member with a session."""
+        """Returns the groups that are served now, and whether each has a member with a session."""
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
         """The answer of the transaction once it is durable.

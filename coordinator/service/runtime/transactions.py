@@ -210,7 +210,8 @@ def _altered(group: ShareGroup, plan_id: str) -> dict[str, Any]:
 
 
 def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
-    """The partitions that the brokers answered for, without deleted topics and topic ids that may not be registered."""
+    """Returns the partitions that the brokers answered for, without deleted topics and topic ids that may not be
+    registered."""
     past = past_ids(group)
     return [
         p
@@ -422,8 +423,8 @@ def to_acquire_from(
 def left_by_others(
     view: GroupView, subscribed: Collection[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
 ) -> list[TopicIdPartition]:
-    """The partitions that are assigned to others alone and have records that were never acquired, as far as the ends
-    are known."""
+    """Returns the partitions that are assigned to others alone and have records that were never acquired, as far as the
+    ends are known."""
     return [
         p
         for p in subscribed

@@ -352,7 +352,7 @@ class SqliteReader(SoleOwner):
 
 
 def groups_in_file(path: Path) -> list[str]:
-    """The groups that have records in the state file, which is opened for reading only.
+    """Returns the groups that have records in the state file, which is opened for reading only.
 
     Raises:
         StateStoreUnreadable: it is damaged, or not a file of sharegroup.

@@ -14,7 +14,7 @@ PARALLEL_READS = 8
 
 
 def groups_in(topic: StateTopic, partitions: list[int]) -> dict[str, Owner | None]:
-    """The groups that exist in these partitions of the state topic, each with its last owner.
+    """Returns the groups that exist in these partitions of the state topic, each with its last owner.
 
     Raises:
         BrokerNotReachable, BrokerRefused, StateTopicNotAuthorized, StoreRefused: the topic can't be read.

@@ -139,7 +139,7 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
-    """The group whose producer wrote the record at the offset; None if another program wrote it."""
+    """Returns the group whose producer wrote the record at the offset; None if another program wrote it."""
     with LogReader(topic, partition, start=offset, committed=False) as reader:
         for message in reader.read_to(min(offset + 1, reader.end())):
             group_id = group_of(message.key()) if message.offset() == offset else None

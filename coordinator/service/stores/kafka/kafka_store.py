@@ -505,7 +505,7 @@ class KafkaStore:
         )
 
     def _newest_owner(self, group_id: str, open_: _OpenGroup) -> Owner | None:
-        """The owner that has fenced this process; None if no owner record comes within NEW_OWNER_S."""
+        """Returns the owner that has fenced this process; None if no owner record comes within NEW_OWNER_S."""
         log = self._new_log(group_id)
         with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
 
@@ -588,7 +588,7 @@ class KafkaStore:
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
 
     def _by_nobody(self, group_id: str, open_: _OpenGroup) -> str:
-        """Who fenced this process without an owner record, in words for the log."""
+        """Returns who fenced this process without an owner record, in words for the log."""
         self._fences[group_id] = count = self._fences.get(group_id, 0) + 1
         if count == 1:
             return "the brokers, or by a coordinator that has written nothing yet"

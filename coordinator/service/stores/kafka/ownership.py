@@ -57,7 +57,8 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
 
 
 def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
-    """The owner as lists name it, if it is another installation's that may live and can be asked; else empty."""
+    """Returns the owner as lists name it, if it is another installation's that may live and can be asked; else
+    empty."""
     if owner is None or owner.released or not owner.answers or owner.installation_id == installation_id:
         return ""
     return owner.named
