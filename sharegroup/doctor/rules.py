@@ -143,18 +143,28 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
-    """Given up records whose dead letters are not written."""
+    """Given up records whose dead letters are not written; also a dead letter topic that is missing while members run,
+    and that nobody creates: queries with a sink end then, and the next dead letter can't be written."""
     places = [p for p in facts.description.partitions if p.archiving]
-    is_missing = facts.dead_letter_topic_is_missing
-    if not places or not (is_missing or facts.dead_letters_stand_still):
+    is_missing, config = facts.dead_letter_topic_is_missing, facts.config
+    count, topic = sum(p.archiving for p in places), config.errors_deadletterqueue_topic_name
+    if places and (is_missing or facts.dead_letters_stand_still):
+        cause = "which does not exist" if is_missing else f"and none was written in {WATCHED_S:.0f} s"
+        what = f"{count} record(s) of {_names(places)} wait for the dead letter topic {topic}, {cause}; they hold back "
+        what += "the start offset."
+    elif (
+        is_missing
+        and facts.description.state == "STABLE"
+        and not config.errors_deadletterqueue_auto_create_topics_enable
+    ):
+        what = f"The dead letter topic {topic} does not exist, or this user does not see it: queries with a sink end, "
+        what += "and no dead letter can be written."
+    else:
         return
-    count, topic = sum(p.archiving for p in places), facts.config.errors_deadletterqueue_topic_name
-    cause = "which does not exist" if is_missing else f"and none was written in {WATCHED_S:.0f} s"
     yield Finding(
         rule="dead-letters-wait",
         severity=Severity.ERROR,
-        what=f"{count} record(s) of {_names(places)} wait for the dead letter topic {topic}, {cause}; they hold back "
-        "the start offset.",
+        what=what,
         do="Create the topic." if is_missing else "Look at the topic, its leaders and ACLs; the coordinator writes the "
         "dead letters when it can.",
         command=_create(facts, topic)

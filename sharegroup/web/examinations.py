@@ -32,12 +32,14 @@ MOST_KEPT = 200
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """The findings of a group. ``is_known`` False: the doctor has not finished. ``error``: why the last examination
-    failed; ``found`` is then the result before. ``at_s``: when the group was examined."""
+    failed; ``found`` is then the result before. ``at_s``: when the group was examined. ``since``: what had happened to
+    the group by then, as the caller of :meth:`Examinations.of` said."""
 
     found: tuple[Finding, ...] = ()
     is_known: bool = False
     error: str = ""
     at_s: float = 0.0
+    since: object = None
 
     @property
     def age_s(self) -> float:
@@ -54,23 +56,26 @@ class Examinations:
         self._asked: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-doctor")
 
-    def of(self, group_id: str) -> Findings:
-        """The newest findings of the group, or none while a group that nobody has looked at is examined again."""
+    def of(self, group_id: str, since: object = None) -> Findings:
+        """The newest findings of the group; none while a group that nobody has looked at, or to which something has
+        happened since its examination, is examined again. ``since``: what has happened up to now, for comparison."""
         with self._lock:
             now_s = time.monotonic()
             until_s, known = self._known.get(group_id, (0.0, Findings()))
-            if now_s < until_s:
+            is_old = known.is_known and known.since != since
+            if now_s < until_s and not is_old:
                 return known
-            if now_s > until_s + STALE_S:
+            if now_s > until_s + STALE_S or is_old:
                 self._known.pop(group_id, None)
                 known = Findings()
             if group_id not in self._asked and len(self._asked) < MOST_KEPT:
-                self._asked[group_id] = self._pool.submit(self._find, group_id)
+                self._asked[group_id] = self._pool.submit(self._find, group_id, since)
             asked = self._asked.get(group_id)
         if not known.is_known and asked is not None:
             wait([asked], PATIENCE_S)
             with self._lock:
-                return self._known.get(group_id, (0.0, known))[1]
+                newest = self._known.get(group_id, (0.0, known))[1]
+            return newest if newest.since == since else known
         return known
 
     def forget(self, group_id: str) -> None:
@@ -81,14 +86,14 @@ class Examinations:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _find(self, group_id: str) -> None:
+    def _find(self, group_id: str, since: object) -> None:
         began_s = time.monotonic()
         try:
             findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
         except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
             before = self._known.get(group_id, (0.0, Findings()))[1]
             findings = Findings(found=before.found, is_known=True, error=told(error))
-        findings = replace(findings, at_s=time.monotonic())
+        findings = replace(findings, at_s=time.monotonic(), since=since)
         kept_s = max(KEPT_S, REST * (findings.at_s - began_s))
         with self._lock:
             self._known[group_id] = (findings.at_s + kept_s, findings)

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -21,8 +21,11 @@ from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunI
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, UnknownSharePartition
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
-from sharegroup.group_line import HELD
+from sharegroup.doctor.findings import GroupFacts
+from sharegroup.doctor.rules import query_keeps_ending
+from sharegroup.group_line import HELD, ending_queries
 from sharegroup.web import forms, strip
+from sharegroup.web.examinations import Findings
 from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
 from sharegroup.web.site import Handler, Instead, Visit, status_of
@@ -148,7 +151,7 @@ def _group_page(
         is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
-        findings=visit.site.examinations.of(group_id),
+        findings=_findings(visit, description, held),
         most_findings=MOST_FINDINGS,
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
         words=strip.WORDS,
@@ -158,6 +161,24 @@ def _group_page(
         ways=ways_of,
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
+
+
+def _findings(visit: Visit, description: GroupDescription, held: InFlightPage) -> Findings:
+    """Returns what the doctor found, none of it older than the last end of a query. Until the doctor has finished, how
+    queries ended is taken from this description. A member that holds nothing now holds nothing for too long."""
+    since = tuple((member.member_id, member.ending) for member in ending_queries(description))
+    findings = visit.site.examinations.of(description.group_id, since)
+    if not findings.is_known:
+        facts = GroupFacts(description=description, now_ms=held.now_ms)
+        return replace(findings, found=tuple(query_keeps_ending(facts)))
+    holders = {run.member_id for run in held.runs}
+    is_all = held.cursor is None
+    found = [
+        each
+        for each in findings.found
+        if each.rule != "member-holds-too-long" or not is_all or each.about["member"] in holders
+    ]
+    return replace(findings, found=tuple(found))
 
 
 def _looked(

@@ -167,6 +167,11 @@ CASES = {
         facts(runs=(FAILED_ALONE,), plans=(plan(),), configs=DLQ),
         ["Nothing is archived meanwhile, for share.poison.solo.timeout.ms=600000."],
     ),
+    "dead-letters-wait: none waits yet": (
+        rules.dead_letters_wait,
+        facts(configs=DLQ, topics=frozenset({"orders"})),
+        ["dead letter topic dlq does not exist", "queries with a sink end", "--create --topic dlq"],
+    ),
     "dead-letters-wait: the topic is not there": (
         rules.dead_letters_wait,
         facts([partition(archiving=3)], configs=DLQ, topics=frozenset({"orders"})),

@@ -103,7 +103,7 @@ def test_a_command_in_several_lines_is_the_same_to_a_shell(words, width):
         facts(runs=(run(**{**HELD, "last_signal_ms": NOW_MS - MINUTE_MS, "state": "IN_PROGRESS"}),)),
         facts(runs=(run(10, 19),)),
         facts(plans=(plan(),)),
-        facts(log_starts={("orders", 0): 10}, configs=DLQ, topics=frozenset({"orders"})),
+        facts(log_starts={("orders", 0): 10}, configs=DLQ, topics=frozenset({"orders", "dlq"})),
         facts(members=(member(active=False),), plans=(plan(state="completed"),)),
         facts(members=(member(active=False),), plans=(plan(records=0),)),
         facts([partition(lag=0)], state="UNKNOWN", members=(member(active=False),), plans=(plan(),)),

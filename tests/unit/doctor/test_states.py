@@ -41,7 +41,7 @@ def findings(group: GroupDriver, **fields) -> dict[str, str]:
         plans=group.run(ListPlans(group_id="billing")).plans,
         now_ms=group.now_ms,
         log_starts={("orders", partition): start for partition, start in group.log_starts.items()},
-        topics=frozenset({"orders"}),
+        topics=frozenset({"orders", *DLQ.values()}),
         **fields,
     )
     return {finding.rule: finding.what for finding in examine(facts)}

@@ -208,6 +208,10 @@ def test_every_class_of_errors_was_tried():
 def examined(page, monkeypatch, finding):
     """The group's page when the doctor has found this."""
     monkeypatch.setattr(page.site.examinations, "_examine", lambda group_id: [finding])
+    if holder := finding.about.get("member"):  # what nobody holds now is not shown
+        page.running.ask(LeaveGroup)
+        page.running.join(holder)
+        assert page.running.next(member=holder, max_records=20).plan_id
     actor = page.browser(ACTOR)
     return wait_until(
         lambda: "is being examined" not in (text := actor.get("/group", **GROUP).text) and text, what="examined"

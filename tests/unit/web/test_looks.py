@@ -19,8 +19,10 @@ from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
+from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan, ReportEnding
 from coordinator.protocol.values import Disposition
+from sharegroup.doctor import findings
+from sharegroup.doctor.findings import Severity
 from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
@@ -55,6 +57,10 @@ def held(page):
 def line(group_id, **fields):
     base = {"state": "Stable", "members": 1, "lag": 5, "in_flight": 2, "archiving": 0, "archived": 0, "done": 9}
     return GroupLine(group_id=group_id, **{**base, "acquired_offsets": 11, **fields})
+
+
+def Finding(**fields):  # noqa: N802 - a finding whose severity does not matter
+    return findings.Finding(severity=Severity.ERROR, do="", **fields)
 
 
 def names(text):
@@ -409,6 +415,32 @@ def test_the_doctor_s_finding_stands_on_top_with_its_command(page):
     assert "The group has no member with a session" in text
     assert "sharegroup groups --describe --bootstrap-server" in text
     assert text.index("What the doctor says") < text.index("Partitions</h2>")
+
+
+MISSING = {"error": "DeadLetterTopicMissing", "text": "Dead letter topic dlq does not exist. Create it."}
+
+
+def test_how_a_query_ended_is_shown_before_the_doctor_has_finished(held, monkeypatch):
+    """The finding of before, though it is new enough to be shown, is dropped."""
+    browser, asked = held.browser(LOOKER), threading.Event()
+    monkeypatch.setattr(held.site.examinations, "_examine", lambda group_id: [Finding(rule="x", what="all is well")])
+    wait_until(lambda: "all is well" in browser.get("/group", group="billing").text, what="the group is examined")
+    monkeypatch.setattr(held.site.examinations, "_examine", lambda group_id: asked.wait(60) and [])
+    member = {"member_id": "m1", "member_epoch": held.running.epochs["m1"]}
+    held.running.service.handle(ReportEnding(group_id="billing", **MISSING, **member))
+    text = browser.get("/group", group="billing").text
+    assert "Query etl (m1) has ended: DeadLetterTopicMissing: Dead letter topic dlq does not exist." in text
+    assert "is being examined" in text and "all is well" not in text
+    asked.set()
+
+
+def test_a_member_that_holds_nothing_now_holds_nothing_for_too_long(held, monkeypatch):
+    browser = held.browser(LOOKER)
+    stale = Finding(rule="member-holds-too-long", what="m1 has held 20 record(s)", about={"member": "m1"})
+    monkeypatch.setattr(held.site.examinations, "_examine", lambda group_id: [stale])
+    wait_until(lambda: "has held 20" in browser.get("/group", group="billing").text, what="the group is examined")
+    held.running.ask(LeaveGroup)
+    assert "has held 20" not in browser.get("/group", group="billing").text
 
 
 def test_the_doctor_rests_longer_than_an_examination_took(monkeypatch):
