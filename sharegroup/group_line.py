@@ -44,6 +44,7 @@ class GroupLine:
     without_dead_letter: int = 0
     slowed: int = 0
     ending: int = 0
+    dead_letter_topic_missing: bool = False
 
 
 def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) -> str:
@@ -117,6 +118,7 @@ def line_of(
         without_dead_letter=given_up_without_dead_letter(description),
         slowed=len(slowed_queries(description)),
         ending=len(ending_queries(description)),
+        dead_letter_topic_missing=description.dead_letter_topic_missing,
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

@@ -460,6 +460,8 @@ class GroupDescription(Message, frozen=True):
     forgotten: for the last deleted topics that the group has forgotten, the ends of what it had acquired, by topic and
         partition (as text).
     read_from: empty; or, if no coordinator runs, the store from which the state was read, in words.
+    dead_letter_topic_missing: the group has members, and the dead letter topic in its config did not exist when its
+        coordinator looked last, up to a minute ago.
     coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
         does. Only clients on the same host reach the port of a coordinator on demand.
     """
@@ -477,6 +479,7 @@ class GroupDescription(Message, frozen=True):
     forgotten: dict[str, dict[str, int]] = {}
     read_from: str = ""
     coordinator: str = ""
+    dead_letter_topic_missing: bool = False
 
     @property
     def lag(self) -> int | None:

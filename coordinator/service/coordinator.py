@@ -32,6 +32,7 @@ from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
+from coordinator.service.dead_letters.topic_look import EVERY_MS, DeadLetterTopicLook
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.handlers.handler_table import Handlers
@@ -52,7 +53,7 @@ THREADS_TURN_S = 0.001
 thread that computes."""
 
 TOPICS_LOOK_CLOSE_S = 1.0
-"""Closing waits this many seconds for a look at the topics of groups."""
+"""Closing waits this many seconds for a look at the topics of groups, and for one at dead letter topics."""
 
 _log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ class Coordinator:
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
             every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.lost_logs.look_at_groups
             self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=every_ms)
+            self._queues = DeadLetterTopicLook(self.runtime, self.cluster)
+            self._queues_look = RepeatedLook(self._queues.look, "the dead letter topics", interval_ms=EVERY_MS)
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)
             self.hosts = self.state.hosts(self.requests.answer)
@@ -137,6 +140,7 @@ class Coordinator:
         self.server.shutdown()
         self.dispatcher.close()
         self._topics_look.close(TOPICS_LOOK_CLOSE_S)
+        self._queues_look.close(TOPICS_LOOK_CLOSE_S)
         if self._metrics is not None:
             self._metrics.close()
         if self.hosts is not None:
@@ -150,9 +154,12 @@ class Coordinator:
     # --- what is told of the process that serves a group
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
-        """The description, which names this process as the group's coordinator if the group is served here. If the
-        owner on another host is silent, the state is UNKNOWN: nobody knows which members live."""
+        """The description, which names this process as the group's coordinator if the group is served here, and says
+        whether the group's dead letter topic is missing. If the owner on another host is silent, the state is UNKNOWN:
+        nobody knows which members live."""
         reply: GroupDescription = self.service.handle(request)
+        if reply.group_id in self._queues.missing:
+            reply = msgspec.structs.replace(reply, dead_letter_topic_missing=True)
         if self._is_unknown(reply.group_id):
             return msgspec.structs.replace(reply, state="UNKNOWN")
         is_served = self.runtime.holds(reply.group_id)

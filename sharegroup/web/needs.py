@@ -43,6 +43,8 @@ def attention(
         found.append((Need.LOSS, f"{line.without_dead_letter:,} given up without a dead letter"))
     if line.ending:
         found.append((Need.STUCK, f"{line.ending} keep{'s' if line.ending == 1 else ''} ending"))
+    if line.dead_letter_topic_missing:
+        found.append((Need.STUCK, "its dead letter topic is missing"))
     if line.archiving and dead_letters_stand_s >= DEAD_LETTERS_STAND_S:
         found.append((Need.STUCK, f"{line.archiving:,} dead letters wait"))
     if line.lag and line.members and stands_s > STANDS_S:

@@ -26,12 +26,14 @@ from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.dead_letters.topic_look import DeadLetterTopicLook
 from coordinator.service.handlers.admin_requests import AdminService
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, storing
 
 NAME = "errors.deadletterqueue.topic.name"
 CREATE = "errors.deadletterqueue.auto.create.topics.enable"
+LOST = "dead letter topic missing: group=billing topic=dlq.orders"
 
 
 @pytest.fixture
@@ -301,3 +303,47 @@ def test_a_join_may_name_another_topic_while_records_wait(waiting, cluster):
     cluster.add("dlq.other")
 
     waiting.join("m2", configs={NAME: "dlq.other"})
+
+
+# --- the coordinator's own look, each minute
+
+
+def test_a_lost_topic_of_a_group_with_members_is_logged_once(service, cluster, caplog):
+    look = DeadLetterTopicLook(service.runtime, cluster)
+    cluster.add("dlq.orders")
+    service.join(configs={NAME: "dlq.orders"})
+    look.look()
+    assert look.missing == frozenset()
+    cluster.delete("dlq.orders")
+    for _ in range(2):
+        look.look()
+        assert look.missing == {"billing"}
+    assert [record.getMessage() for record in caplog.records].count(LOST) == 1
+    cluster.add("dlq.orders")
+    look.look()
+    assert look.missing == frozenset()
+
+
+def test_a_topic_is_not_called_missing_without_members_or_an_answer(service, cluster):
+    look = DeadLetterTopicLook(service.runtime, cluster)
+    cluster.add("dlq.orders")
+    service.join(configs={NAME: "dlq.orders"})
+    cluster.delete("dlq.orders")
+    cluster.unreachable = True
+    look.look()
+    assert look.missing == frozenset()
+    cluster.unreachable = False
+    look.look()
+    assert look.missing == {"billing"}
+    service.ask(LeaveGroup)
+    look.look()
+    assert look.missing == frozenset()
+
+
+def test_a_topic_that_dead_letters_create_is_not_called_missing(service, cluster):
+    cluster.add("dlq.orders")
+    service.join(configs={NAME: "dlq.orders", CREATE: "true"})
+    cluster.delete("dlq.orders")
+    look = DeadLetterTopicLook(service.runtime, cluster)
+    look.look()
+    assert look.missing == frozenset()

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.messages import DescribeGroup
+from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import LaunchSettings, decode_answer, encode
 from coordinator.service import coordinator as coordinator_module
@@ -43,6 +43,16 @@ def servers(monkeypatch):
 
     monkeypatch.setattr(coordinator_module, "FlightServer", Server)
     return made
+
+
+def test_a_description_says_that_the_dead_letter_topic_is_missing(settings, monkeypatch):
+    with closing(Coordinator(settings, "token")) as made:
+        described = GroupDescription(group_id="billing", state="STABLE", incarnation="i")
+        monkeypatch.setattr(made.service, "handle", lambda request: described)
+        for missing in (frozenset(), frozenset({"billing"})):
+            made._queues.missing = missing
+            answer = made._describe(DescribeGroup(group_id="billing"))
+            assert answer.dead_letter_topic_missing == bool(missing)
 
 
 def test_a_request_while_parts_are_made_or_ended_is_refused(settings, servers, monkeypatch):

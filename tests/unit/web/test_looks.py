@@ -213,6 +213,8 @@ def test_groups_come_in_pages(page):
         ({"archiving": 3}, (0, 0, 5.0), "3 dead letters wait"),
         ({}, (0, 700), "stalled for 11 min 40 s"),
         ({}, (2, 0), "2 in quarantine"),
+        ({"ending": 1}, (0, 0), "1 keeps ending"),
+        ({"dead_letter_topic_missing": True}, (0, 0), "its dead letter topic is missing"),
         ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],
 )
