@@ -124,10 +124,21 @@ class Counters:
         self._writes, self._loads = (
             Histogram(metric, text, buckets=LATENCIES_S, registry=registry) for metric, text in _HISTOGRAMS
         )
+        for reason in ("refused", "fenced", "outcome unknown"):
+            self._count("write_failures", reason, number=0)
+        self._begun: set[str] = set()
         self._busy_until_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._changing = threading.Lock()
 
     def add(self, group_id: str, count: Count) -> None:
+        """Count what a decision did. With a group's first count the counters that alerts watch begin at 0: to
+        Prometheus, a counter that begins at 1 has not risen."""
+        if group_id not in self._begun:
+            self._begun.add(group_id)
+            for ack_type in ("accept", "release", "reject"):
+                self._count("acknowledged", group_id, ack_type, number=0)
+            for disposition in ("delivery_limit", "expired", "undecided"):
+                self._count("given_up", group_id, disposition, number=0)
         if count.name == "held":
             self._add_busy(group_id, count)
         elif count.number:

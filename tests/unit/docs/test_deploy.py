@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import json
-import math
 import os
 import re
 import shutil
@@ -17,13 +16,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from coordinator.protocol.values import AcknowledgeType
 from coordinator.service import standalone_config
 from sharegroup.__main__ import run
 from tests.support.imports import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "sharegroup-coordinator.service"
-RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 KEDA = yaml.safe_load((ROOT / "deploy" / "keda" / "scaled-object.yaml").read_text(encoding="utf-8"))
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 MANIFEST = KUBERNETES / "coordinators.yaml"
@@ -122,51 +119,6 @@ def test_the_metrics_of_the_pods_come_to_the_prometheus_that_keda_asks(objects, 
     (written,) = config["remote_write"]
     (trigger,) = KEDA["spec"]["triggers"]
     assert written["url"] == f"{trigger['metadata']['serverAddress']}/api/v1/write"
-
-
-NEEDED = {
-    "arriving": "sum by (group) (deriv(share_partition_log_end_offset[5m]))",
-    "lag": "sum by (group) (share_partition_lag)",
-    "busy_s": "sum by (group) (increase(share_group_busy_seconds_total[10m]))",
-    "done": 'sum by (group) (increase(share_group_record_acknowledgements_total{ack_type=~"accept|reject"}[10m]) > 0)',
-}
-"""The expressions in the rule share_group:needed_members, as Prometheus writes them."""
-
-
-@pytest.mark.parametrize(
-    ("numbers", "members"),
-    [
-        # two members that never rest do 20 records/s in all; 15/s arrive, and 6,000 wait, which is 10/s for ten minutes
-        ({"arriving": 15, "lag": 6_000, "busy_s": 1_200, "done": 12_000}, 3),
-        ({"arriving": 20, "lag": 0, "busy_s": 1_200, "done": 12_000}, 2),
-        # one member that works for a tenth of the time does 1 record/s: it could do 10
-        ({"arriving": 1, "lag": 0, "busy_s": 60, "done": 600}, 1),
-        ({"arriving": 25, "lag": 0, "busy_s": 60, "done": 600}, 3),
-        ({"arriving": 0, "lag": 0, "busy_s": 1_200, "done": 12_000}, 0),
-    ],
-    ids=str,
-)
-def test_the_needed_members_are_those_that_keep_up_and_catch_up(numbers, members):
-    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    (rule,) = [
-        rule for group in groups for rule in group["rules"] if rule.get("record") == "share_group:needed_members"
-    ]
-    assert KEDA["spec"]["triggers"][0]["metadata"]["query"].startswith(rule["record"])
-    formula, where_nothing_is_done = " ".join(rule["expr"].split()).split(" or ")
-    assert where_nothing_is_done == "sum by (group) (share_group_members) and sum by (group) (share_partition_lag) > 0"
-    for name, query in NEEDED.items():
-        assert formula.count(query) == 1
-        formula = formula.replace(query, str(numbers[name]))
-    assert re.fullmatch(r"[\d ()+*/]+", formula.removeprefix("ceil"))
-    assert eval(formula, {"ceil": math.ceil}) == members
-
-
-def test_the_rules_count_no_renewal_as_work_done():
-    """Members that renew long locks for an hour, and complete one record, need help."""
-    known = {each.name.lower() for each in AcknowledgeType if each > 0}
-    counted = re.findall(r"share_group_record_acknowledgements_total(\{.*?\})?\[", RULES.read_text(encoding="utf-8"))
-    assert counted == ['{ack_type=~"accept|reject"}', '{ack_type!="renew"}']
-    assert {"accept", "reject", "renew"} <= known
 
 
 def unit():

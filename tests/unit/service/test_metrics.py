@@ -36,7 +36,8 @@ from coordinator.service.metrics import counters
 from coordinator.service.metrics.endpoint import Metrics
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.imports import ROOT
-from tests.support.runtime_service import BOUNDS, Service, acquire, complete, join, start_plan
+from tests.support.measured import Measured
+from tests.support.runtime_service import BOUNDS, acquire, complete, join, start_plan
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT = map(int, (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT))
@@ -47,41 +48,6 @@ LIMIT = 5
 def key(name, *labels):
     """A sample of ``scrape``."""
     return (name, *sorted(labels))
-
-
-class Groups:
-    """The runtime of a Service, as the gauges see an event loop."""
-
-    def __init__(self, service):
-        self.service = service
-
-    def call_each(self, transaction_of):
-        served = [group_id for group_id, group in self.service.runtime.groups.items() if group.exists]
-        return {group_id: self.service.look(transaction_of(group_id), group_id) for group_id in served}
-
-    def rested_groups(self):
-        return dict(self.service.runtime.rested)
-
-
-class Measured:
-    """A runtime with metrics, and its scrapes."""
-
-    def __init__(self, path, ends):
-        self.metrics = Metrics("127.0.0.1", 0)
-        self.service = Service(path, measures=self.metrics.counters, keeps_measures=True)
-        self.metrics.measure(Groups(self.service), lambda partitions, committed: ends)
-        self.service.create()
-
-    def scrape(self):
-        """The samples of one scrape, by name and the sorted values of the labels, without those of the process."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics.port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-        return {
-            (sample.name, *sorted(sample.labels.values())): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if family.name.startswith("share_") and not sample.name.endswith(("_created", "_bucket"))
-        }
 
 
 @pytest.fixture
@@ -211,6 +177,8 @@ OF_GROUP = {
     ("record_acknowledgements_total", "release"): 5 + LIMIT,
     ("record_acknowledgements_total", "reject"): 5,
     ("given_up_records_total", "delivery_limit"): 1,
+    ("given_up_records_total", "expired"): 0,
+    ("given_up_records_total", "undecided"): 0,
     ("dead_letter_queue_records_total",): 3,
     ("plan_reclaims_total",): LIMIT,
     ("left_out_records_total", "cut"): 9,
