@@ -23,6 +23,7 @@ import confluent_kafka
 from confluent_kafka import IllegalStateException, Messages
 
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.log_lines import log_as_chosen
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
@@ -46,6 +47,7 @@ from share_consumer.supply import LONGEST_WAIT_S, Supply
 from share_consumer.waiting import Waiting
 from share_source.executor.range_cursor import Key
 
+LOGGERS = ("coordinator", "share_consumer", "share_source")
 OUTAGE_PATIENCE_S = 5.0
 """close() retries no request after this many seconds. Records whose outcomes got no reply by then may be delivered
 again."""
@@ -80,6 +82,7 @@ class ShareConsumer:
         if (config is None and not more) or not isinstance(config, dict | None):
             raise TypeError("expected configuration dict")
         options = ConsumerOptions.parse({**(config or {}), **more})
+        log_as_chosen(LOGGERS)
         self._callbacks = Callbacks(options.callbacks)
         self._options = options = replace(options, callbacks=self._callbacks.recorders)
         self._inside = SingleThread()

@@ -11,34 +11,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TextIO
 
-from coordinator.protocol.log_lines import TextLines, name_in_lines
+from coordinator.protocol.log_lines import is_logging, log_to_stderr, name_in_lines
 
 LOGGERS = ("coordinator", "share_sink", "share_source")
 _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 """Spark's variable in a process whose lines Spark collects: then Spark has set the root logger's handler."""
 
-_handler: logging.StreamHandler[TextIO] | None = None
-
 
 def log_for_query(**names: str) -> None:
-    """Write the lines of sharegroup to standard error, from INFO on. ``names``, as ``group``, stand in each line."""
-    global _handler
+    """Write the lines of sharegroup to standard error, from INFO on if the environment says nothing else
+    (SHAREGROUP_LOG_LEVEL, SHAREGROUP_LOG_FORMAT). ``names``, as ``group``, stand in each line."""
     name_in_lines(**names)
-    if _handler is not None or (logging.getLogger().handlers and _COLLECTED not in os.environ):
+    if is_logging() or (logging.getLogger().handlers and _COLLECTED not in os.environ):
         return
     # Spark replaces sys.stderr while it collects, and would then have each line twice.
-    _handler = logging.StreamHandler(sys.__stderr__ or sys.stderr)
-    _handler.setFormatter(TextLines())
-    for name in LOGGERS:
-        logger = logging.getLogger(name)
-        logger.addHandler(_handler)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.INFO)
-
-
-def log_to(stream: TextIO) -> None:
-    """From now on write the lines that went to standard error to this stream."""
-    if _handler is not None:
-        _handler.stream = stream
+    log_to_stderr(LOGGERS, sys.__stderr__ or sys.stderr)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from share_spark.log import log_to
+from coordinator.protocol.log_lines import log_to
 
 SOURCE_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 LONGEST_S = 5.0

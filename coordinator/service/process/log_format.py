@@ -1,9 +1,8 @@
-"""Log formats with one line for each event, as text or as JSON, even for an event with a traceback."""
+"""Where a coordinator's log goes: a stream, as text or as JSON, or a file that is rotated."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import os
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from typing import TextIO
 
-import msgspec
-
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.log_lines import TextLines
+from coordinator.protocol.log_lines import JsonLines, TextLines
 
 TEXT = "text"
 JSON = "json"
@@ -30,24 +27,6 @@ def write_end(audit: logging.Logger, level: int, line: str) -> None:
         audit.log(level, "%s", line)
     except ShareGroupError as error:
         _log.error("the audit log lacks a line, since %s The line: %s", error, line)
-
-
-class JsonLines(logging.Formatter):
-    """Formats an object with ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``pid``, ``message`` and, where there is
-    one, ``exception``."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
-        line: dict[str, object] = {
-            "time": time.isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
 
 
 class PrivateRotatingFile(RotatingFileHandler):

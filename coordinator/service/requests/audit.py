@@ -18,11 +18,12 @@ import msgspec
 
 from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
 from coordinator.protocol.errors import NotCoordinator, ShareGroupError, UnusableFile
+from coordinator.protocol.log_lines import JsonLines
 from coordinator.protocol.messages import Message
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.process.disk_space import disk_full
-from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile, write_end
+from coordinator.service.process.log_format import PrivateRotatingFile, write_end
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10

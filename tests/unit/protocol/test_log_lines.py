@@ -1,5 +1,6 @@
 """The form of log lines, and what the lines about configs say."""
 
+import json
 import logging
 import logging.handlers
 import os
@@ -142,3 +143,55 @@ def test_control_characters_of_a_name_are_escaped_in_lines_and_tables(
     for shown in (TextLines().format(record), capsys.readouterr().out.rstrip("\n")):
         assert shown.isprintable()
         assert r"m1\x1b[2J\u202e" in shown
+
+
+QUERY = """
+import logging
+from share_spark.log import log_for_query
+log_for_query(group="billing", member="m1")
+"""
+CONSUMER = """
+import logging
+from sharegroup import ShareConsumer
+consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "billing"})
+"""
+SAYS = """
+for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+    logging.getLogger("coordinator.a").log(level, "said %s", logging.getLevelName(level))
+"""
+
+
+def printed(program, **variables):
+    """The lines that the program prints, from the first one of ``SAYS`` on."""
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("SHAREGROUP_LOG")}
+    command = [sys.executable, "-c", program + SAYS]
+    done = subprocess.run(
+        command, env=environment | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    return [line for line in done.stderr.splitlines() if "said" in line or "SHAREGROUP_LOG" in line]
+
+
+@pytest.mark.parametrize("program", [QUERY, CONSUMER], ids=["query", "ShareConsumer"])
+def test_the_environment_chooses_level_and_form_of_a_clients_log(program):
+    lines = printed(program, SHAREGROUP_LOG_LEVEL="error", SHAREGROUP_LOG_FORMAT="json")
+    (line,) = map(json.loads, lines)
+    assert (line["level"], line["logger"], line["message"]) == ("ERROR", "coordinator.a", "said ERROR")
+    assert ("group" in line) == (program == QUERY)
+    assert [line.rpartition(" ")[2] for line in printed(program, SHAREGROUP_LOG_LEVEL="DEBUG")] == [
+        "DEBUG",
+        "INFO",
+        "WARNING",
+        "ERROR",
+    ]
+
+
+def test_without_a_choice_a_program_s_own_logging_holds():
+    assert printed(CONSUMER) == ["said WARNING", "said ERROR"], "Python's default"
+    own = "import logging; logging.basicConfig(format='%(message)s')"
+    assert printed(own + CONSUMER, SHAREGROUP_LOG_FORMAT="json") == ["said WARNING", "said ERROR"]
+
+
+def test_a_wrong_choice_is_named_and_stops_no_program():
+    first, *others = printed(QUERY, SHAREGROUP_LOG_LEVEL="loud")
+    assert "SHAREGROUP_LOG_LEVEL is loud: set it to debug, info, warning, error, critical, or remove it" in first
+    assert len(others) == 3

@@ -15,9 +15,9 @@ import pytest
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
+from coordinator.protocol.log_lines import JsonLines, TextLines
 from coordinator.protocol.messages import Heartbeat, JoinGroup
 from coordinator.protocol.repeated_lines import INTERVAL_S, LogOnce
-from coordinator.service.process.log_format import JsonLines, TextLines
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.connection_limits import UnauthenticatedConnections, _of_grpc
 from tests.support.imports import ROOT
