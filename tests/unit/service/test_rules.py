@@ -165,7 +165,7 @@ def test_a_group_with_nothing_to_do_needs_nobody_and_alerts_nobody(hour_of):
     assert all(not needed for minutes, (needed, _) in hour.needed.items() if minutes > 12)
 
 
-def test_a_member_that_hangs_is_told_of_whether_it_renews_or_is_a_query(hour_of):
+def test_a_hanging_consumer_or_query_is_told_of(hour_of):
     renews, query = hour_of(100), hour_of(100)
     renews.play(30, renews.works(86_400))
     assert renews.fired.keys() == {"ShareGroupStalled"}
