@@ -179,8 +179,8 @@ class Fetcher:
         reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
-        held_back, group_id = reply.held_back, self._options.group_id
-        tell_held_back(self._once, "the ShareConsumer", group_id, held_back, acquired=bool(reply.partitions))
+        group_id, acquired = self._options.group_id, bool(reply.partitions)
+        tell_held_back(self._once, "the ShareConsumer", group_id, reply, acquired=acquired)
         if reply.partitions:
             lock_s = reply.lock_timeout_ms / 1000
             fetched.acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 
 def duration(time_ms: int) -> str:
     """Returns the time in one or two units: 350 ms, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h."""
@@ -13,3 +15,10 @@ def duration(time_ms: int) -> str:
             rest = seconds % size // smaller
             return f"{seconds // size} {name}" + (f" {rest} {below}" if rest else "")
     return f"{seconds} s"
+
+
+def time_of(at_ms: int | None) -> str:
+    """Returns the time in UTC, to the millisecond; empty if unknown."""
+    if at_ms is None:
+        return ""
+    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "milliseconds").removesuffix("+00:00")

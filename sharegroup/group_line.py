@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.protocol.log_lines import printable
-from sharegroup.durations import duration
+from sharegroup.durations import duration, time_of
 
 if TYPE_CHECKING:
     from coordinator.protocol.admin_messages import HistoryEntry, PlanInFlight, RunInFlight
-    from coordinator.protocol.messages import GroupDescription, MemberDescription, QueryEnding
+    from coordinator.protocol.messages import (
+        AwaitedRecord,
+        GroupDescription,
+        MemberDescription,
+        PartitionDescription,
+        QueryEnding,
+    )
 
+MOST_NAMED = 5
+"""A sentence about partitions or members names up to this many."""
 LONGEST_NAME = 60
 """A member's name is cut after this many characters."""
 HELD = ("ACQUIRED", "IN_PROGRESS")
@@ -27,7 +35,8 @@ class GroupLine:
     """A group at one moment. ``done``, ``acquired_offsets``: the sums of the start offsets and end offsets, from which
     the rates are computed. Rates are per second; None in the first reading. ``without_dead_letter``: see
     :func:`given_up_without_dead_letter`. ``slowed``: see :func:`slowed_queries`. ``ending``: see
-    :func:`ending_queries`. ``oldest_ms``: for how long the record that is held for longest has been held."""
+    :func:`ending_queries`. ``waiting``: see :func:`waiting_members`. ``oldest_ms``: for how long the record that is
+    held for longest has been held."""
 
     group_id: str
     state: str
@@ -45,9 +54,10 @@ class GroupLine:
     slowed: int = 0
     ending: int = 0
     dead_letter_topic_missing: bool = False
+    waiting: int = 0
 
 
-def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) -> str:
+def who(named: MemberDescription | AwaitedRecord | RunInFlight | PlanInFlight | HistoryEntry) -> str:
     """Returns a member for people: its name, then its id, as ``billing-1 (6f1c0a)``. Any client can choose its name, so
     control characters are escaped."""
     name = printable(named.client_id[:LONGEST_NAME])
@@ -72,6 +82,47 @@ def in_words(member: MemberDescription, ending: QueryEnding) -> str:
         return f"Query {who(member)} was started {starts} times{over} and finished no batch; no process named an error."
     times = f" {ending.times} times{over}" if ending.times > 1 else ""
     return f"Query {who(member)} has ended{times}: {ending.error}: {printable(ending.text)}"
+
+
+def waiting_members(description: GroupDescription) -> list[MemberDescription]:
+    """Returns the members of an ordered group that found nothing but partitions that others hold."""
+    return [member for member in description.members if member.waits]
+
+
+class Wait(NamedTuple):
+    """A partition of an ordered group, and the record that holds it up."""
+
+    partition: PartitionDescription
+    record: AwaitedRecord
+
+
+def waits_of(description: GroupDescription, *, in_batch: bool = False) -> list[Wait]:
+    """Returns the partitions of an ordered group that a released or quarantined record holds up; with ``in_batch``,
+    those whose first record a member holds as it holds others. The longest wait is the first."""
+    waits = [Wait(p, p.waits_for) for p in description.partitions if p.waits_for is not None]
+    chosen = [wait for wait in waits if wait.record.is_in_batch == in_batch]
+    return sorted(chosen, key=lambda wait: (wait.record.since_ms is None, wait.record.since_ms))
+
+
+def waits_in_words(waits: Sequence[Wait], limit: int) -> str:
+    """Returns the first MOST_NAMED of these waits, as ``orders-0 for offset 10, released since …``. ``limit``:
+    share.delivery.count.limit."""
+    more = [f"and {len(waits) - MOST_NAMED} more"] if len(waits) > MOST_NAMED else []
+    named = [f"{p.topic}-{p.partition} for {awaited_in_words(record, limit)}" for p, record in waits[:MOST_NAMED]]
+    return "; ".join([*named, *more])
+
+
+def awaited_in_words(awaited: AwaitedRecord, limit: int) -> str:
+    """Returns what an ordered partition waits for. ``limit``: share.delivery.count.limit."""
+    at = "" if awaited.since_ms is None else f"{time_of(awaited.since_ms)} UTC"
+    host = f" on {awaited.client_host}" if awaited.client_host else ""
+    held = f"held by {who(awaited)}{host}" if awaited.member_id else ""
+    if awaited.is_in_batch:
+        return f"offset {awaited.offset}, {held}{at and f' since {at}'}"
+    how = f"delivered alone{at and f' since {at}'}" if awaited.is_alone else f"released{at and f' at {at}'}"
+    again = f"delivered again from {time_of(awaited.until_ms)} UTC on" if awaited.until_ms is not None else held
+    tries = f"{awaited.tries} {'' if awaited.is_alone else f'of {limit} '}tries used up"
+    return ", ".join(filter(None, (f"offset {awaited.offset}", how, tries, again)))
 
 
 def topics_without_partitions(description: GroupDescription) -> list[str]:
@@ -119,6 +170,7 @@ def line_of(
         slowed=len(slowed_queries(description)),
         ending=len(ending_queries(description)),
         dead_letter_topic_missing=description.dead_letter_topic_missing,
+        waiting=len(waiting_members(description)),
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

@@ -245,8 +245,8 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
 
 def _tell_queries(description: GroupDescription) -> None:
     """Print to standard error which queries keep ending, and which are slowed."""
+    from sharegroup.durations import time_of
     from sharegroup.group_line import ending_queries, in_words, slowed_queries, who
-    from sharegroup.in_flight import time_of
 
     for member in ending_queries(description):
         if member.ending is not None:
@@ -270,6 +270,7 @@ def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[st
     if description.state == "EMPTY":
         click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
     _tell_queries(description)
+    _tell_waits(description)
     for topic in topics_without_partitions(description):
         click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)
     if options["state"] is not None:
@@ -293,3 +294,17 @@ def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[st
             err=True,
         )
     return kafka_tables.offsets(group_id, description.partitions, verbose=verbose)
+
+
+def _tell_waits(description: GroupDescription) -> None:
+    """Print which partitions of an ordered group wait for which record, and which members wait for partitions."""
+    from coordinator.config.resolved import GroupConfig
+    from sharegroup.group_line import MOST_NAMED, waiting_members, waits_in_words, waits_of, who
+
+    if waiting := waits_of(description):
+        limit = GroupConfig.parse(description.configs).share_delivery_count_limit
+        told = waits_in_words(waiting, limit)
+        click.echo(f"\n{len(waiting)} partition(s) wait: {told}. sharegroup doctor says more.", err=True)
+    if members := waiting_members(description):
+        named = ", ".join(map(who, members[:MOST_NAMED]))
+        click.echo(f"\n{len(members)} member(s) wait for partitions that others hold: {named}.", err=True)

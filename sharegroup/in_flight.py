@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,7 @@ import click
 from sharegroup.admin_access import opened, plain, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.dlq_list import clean
-from sharegroup.durations import duration
+from sharegroup.durations import duration, time_of
 from sharegroup.group_actions import topics_of
 from sharegroup.group_line import who
 from sharegroup.progress_bar import console, plain_table
@@ -190,13 +189,6 @@ def history_table(title: str, found: HistoryRead) -> RenderableType:
     return shown
 
 
-def time_of(at_ms: int | None) -> str:
-    """Returns the time in UTC, to the millisecond; empty if unknown."""
-    if at_ms is None:
-        return ""
-    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "milliseconds").removesuffix("+00:00")
-
-
 def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
     """Whether a record is in progress, and its holder's last signal is older than the group's threshold."""
     signal_ms = run.last_signal_ms
@@ -245,5 +237,7 @@ def _notes(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator
         yield f"waits {duration(run.not_before_ms - now_ms)}"
     if run.last_signal_ms is not None:
         yield f"signal {duration(now_ms - run.last_signal_ms)} ago{': ' if run.hint else ''}{clean(run.hint)}"
+    if run.behind is not None:
+        yield f"waits for {run.behind}"
     if run.reason:
         yield run.reason

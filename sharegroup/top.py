@@ -42,7 +42,8 @@ RUNS_LOOKED_AT = 1_000
 def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
-    HELD: records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for
+    MEM: members with a session; in an ordered group also how many of them wait for partitions that others hold. HELD:
+    records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for
     the first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: for how long the record
     that is held for longest has been held. --json prints one look as JSON. Groups that are named have to exist.
 
@@ -149,9 +150,10 @@ def screen(lines: Iterable[GroupLine], read_from: str = "") -> RenderableType:
     for heading in ("MEM", "LAG", "HELD", "ACQ/S", "DONE/S", "DLQ", "ARCHIVED", "OLDEST"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in sorted(lines, key=lambda each: (-(each.lag or 0), each.group_id)):
-        cells = (line.members, line.lag, line.in_flight, line.acquired_rate, line.done_rate, line.archiving)
+        members = short(line.members) + (f" ({short(line.waiting)} wait)" if line.waiting else "")
+        cells = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, line.archiving)
         oldest = "-" if line.oldest_ms is None else duration(line.oldest_ms)
-        shown = (*map(short, cells), short(line.archived), oldest)
+        shown = (members, *map(short, cells), short(line.archived), oldest)
         table.add_row(escape(line.group_id), line.state, *shown, style=_STYLES.get(line.state))
     return table
 

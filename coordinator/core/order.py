@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from coordinator.core.failed_deliveries import given_back
 from coordinator.core.log_records import MemberWaits
-from coordinator.core.members import Member
+from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -29,6 +29,8 @@ from coordinator.protocol.values import SharePartitionKey
 
 WAITS_MS = 10_000
 """A member that found every share partition held counts as waiting for this many milliseconds."""
+MOST_HELD = 5
+"""A member that waits is told the holders of up to this many share partitions."""
 Log = tuple[SharePartition, int]
 """A share partition, and the exclusive end of its log now."""
 Held = dict[SharePartitionKey, list[Segment]]
@@ -78,17 +80,33 @@ def _wanted(
     return waiting, wanted | {key for key in keys if key.topic_id in topic_ids}
 
 
-def waits(group: ShareGroup, member: Member, logs: Iterable[Log], now_ms: int) -> tuple[MemberWaits, ...]:
-    """The log record that the member, which could acquire nothing from these logs, waits for share partitions that
-    others hold; empty if it does not wait, or if the group knows that it does."""
+def held_by_others(group: ShareGroup, member: Member, logs: Iterable[Log]) -> list[SharePartition]:
+    """The share partitions of these logs for which the member waits, if it could acquire nothing: in an ordered group
+    those that others hold. Empty if it holds records itself."""
+    held = [partition for partition, _ in logs if partition.acquired_count] if group.config.is_ordered else []
+    return held if held and not group.held_by(member) else []
+
+
+def waits(group: ShareGroup, member: Member, held: list[SharePartition], now_ms: int) -> tuple[MemberWaits, ...]:
+    """The log record that the member waits for ``held``; empty if that is empty, or if the group knows it."""
     known = group.waiting.get(member.member_id)
-    if not group.config.is_ordered or (known is not None and known.until_ms > now_ms + WAITS_MS // 2):
+    if not held or (known is not None and known.until_ms > now_ms + WAITS_MS // 2):
         return ()
-    topic_ids = {partition.key.topic_id for partition, _ in logs if partition.acquired_count}
-    if not topic_ids or group.held_by(member):
-        return ()
-    until_ms = now_ms + WAITS_MS
+    topic_ids, until_ms = {partition.key.topic_id for partition in held}, now_ms + WAITS_MS
     return (MemberWaits(member_id=member.member_id, topic_ids=tuple(sorted(topic_ids)), until_ms=until_ms),)
+
+
+def holders(group: ShareGroup, held: Iterable[SharePartition]) -> tuple[str, ...]:
+    """The members that hold records of the first MOST_HELD of these share partitions, by id, in words."""
+    plans = (holding_plan(group, partition) for partition in islice(held, MOST_HELD))
+    member_ids = {plan.member_id for plan in plans if plan is not None}
+    return tuple(f"{member_id} ({group.members[member_id].client})" for member_id in sorted(member_ids))
+
+
+def holding_plan(group: ShareGroup, partition: SharePartition) -> AcquiredPlan | None:
+    """The plan that holds records of a share partition of an ordered group: the last that was acquired. None if nobody
+    holds any."""
+    return group.plans.get(max(partition.runs.carried)) if partition.acquired_count else None
 
 
 def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:

@@ -70,6 +70,7 @@ class RunInFlight(Message, frozen=True, tag=False):
     first_signal_ms, last_signal_ms, hint: the signals of the holder; a query's tasks signal for the whole batch. None
         if there was no signal.
     stage: the stage of isolation.
+    behind: in an ordered group, the offset of the earlier record for which these AVAILABLE records wait.
     """
 
     topic: str
@@ -95,6 +96,7 @@ class RunInFlight(Message, frozen=True, tag=False):
     stage: str = "normal"
     disposition: str = ""
     reason: str = ""
+    behind: int | None = None
 
 
 class InFlightPage(Message, frozen=True):

@@ -270,6 +270,7 @@ class PlanReply(Message, frozen=True):
     altered: the first of ``altered_total`` share partitions whose start offsets an administrator altered since the
         named plan was acquired.
     held_back: if not 0, nothing was acquired, since this many records wait for their dead letters.
+    holders: in an ordered group, some members that hold the share partitions for which this member waits.
     breaker: the query's breaker on releases, while it is open.
     """
 
@@ -285,6 +286,7 @@ class PlanReply(Message, frozen=True):
     altered_total: int = 0
     held_back: int = 0
     breaker: ReleaseBreaker | None = None
+    holders: tuple[str, ...] = ()
 
 
 class OffsetsReply(Message, frozen=True):
@@ -299,7 +301,7 @@ class AcquiredReply(Message, frozen=True):
     """The records that a ShareConsumer acquired under one plan id, which is empty if no record was available.
 
     lock_timeout_ms: how long the locks last from now on. isolation_level: the level at which to read the records.
-    errors: of the request's acknowledgements, as in AcknowledgeReply. held_back: as in PlanReply.
+    errors: of the request's acknowledgements, as in AcknowledgeReply. held_back, holders: as in PlanReply.
     """
 
     plan_id: str = ""
@@ -308,6 +310,7 @@ class AcquiredReply(Message, frozen=True):
     errors: dict[str, str] = {}
     isolation_level: str = ""
     held_back: int = 0
+    holders: tuple[str, ...] = ()
 
 
 class AcknowledgeReply(Message, frozen=True):
@@ -330,6 +333,37 @@ class ProgressReply(Message, frozen=True):
     errors: dict[str, tuple[str, str]] = {}
 
 
+class AwaitedRecord(Message, frozen=True, tag=False):
+    """The first record of an ordered share partition that is not done, if it can't be acquired with others now. All
+    later records of the share partition wait for it.
+
+    stage: its stage of isolation.
+    since_ms: when it failed alone for the first time; else when the member that holds it acquired it, or when it was
+        released. None: not known.
+    until_ms: it is not acquired before this time; None: it has no delay.
+    member_id, client_id, client_host: the member that holds it; empty if nobody does.
+    """
+
+    offset: int
+    stage: str = "normal"
+    tries: int = 0
+    since_ms: int | None = None
+    until_ms: int | None = None
+    member_id: str = ""
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the record is delivered only alone, since it failed in all of its tries."""
+        return self.stage in ("quarantined", "failed alone", "trial")
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether a member holds the record, as it holds others."""
+        return bool(self.member_id) and not self.is_alone
+
+
 class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it, with more counts.
 
@@ -340,6 +374,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     without_dead_letter: the records that were given up while the group had no dead letter topic, by disposition.
     skipped, repeated: offsets that resets skipped, or made available again.
     archiving: records whose dead letters are not written yet. runs_total: the runs of the window.
+    waits_for: in an ordered group, the record that holds up the share partition; None: there is none.
     """
 
     topic: str
@@ -359,6 +394,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     without_dead_letter: dict[str, int] = {}
     archiving: int = 0
     runs_total: int = 0
+    waits_for: AwaitedRecord | None = None
 
     @property
     def given_up(self) -> int:
@@ -401,6 +437,7 @@ class MemberDescription(Message, frozen=True, tag=False):
         query's name once a sink has named it, else client.id, else the name of the application or program.
     client_pid: the process id; 0 if it is not known. checkpoint: the query's, once a sink has named it.
     ending: how the query's processes ended, if the query ended with a named error, or keeps ending.
+    waits: in an ordered group, the member found nothing but share partitions that other members hold.
     """
 
     member_id: str
@@ -417,6 +454,7 @@ class MemberDescription(Message, frozen=True, tag=False):
     assignment: tuple[TopicPartitions, ...] = ()
     breaker: ReleaseBreaker | None = None
     ending: QueryEnding | None = None
+    waits: bool = False
 
 
 class RecordCounts(Message, frozen=True, tag=False):

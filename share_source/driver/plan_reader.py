@@ -141,8 +141,8 @@ class PlanReader(DataSourceStreamReader):
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
         tell_breaker(self._once, reply.breaker)
-        held_back, group_id = reply.held_back, self._options.group_id
-        tell_held_back(self._once, "the query", group_id, held_back, acquired=bool(reply.plan.plan_id))
+        group_id, acquired = self._options.group_id, bool(reply.plan.plan_id)
+        tell_held_back(self._once, "the query", group_id, reply, acquired=acquired)
         if not reply.plan.plan_id:
             self._pace.nothing()
             return start

@@ -17,10 +17,20 @@ from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
-from sharegroup.group_line import HELD, QUARANTINED, ending_queries, in_words, slowed_queries, who
+from sharegroup.group_line import (
+    HELD,
+    MOST_NAMED,
+    QUARANTINED,
+    Wait,
+    ending_queries,
+    in_words,
+    slowed_queries,
+    waiting_members,
+    waits_in_words,
+    waits_of,
+    who,
+)
 
-MOST_NAMED = 5
-"""One finding names up to this many places."""
 OLD_MS = 60_000
 """A finding about a query that ended more than this many milliseconds ago says when."""
 _STAGES = {
@@ -62,9 +72,10 @@ def _create(facts: GroupFacts, topic: str) -> str:
 
 
 def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
-    """Partitions whose start offset can't move, though later records are done. The first run in flight is the cause."""
+    """Partitions whose start offset can't move, though later records are done. The first run in flight is the cause.
+    Where later records wait for it (share.order), :func:`partition_waits` says so."""
     for partition in facts.description.partitions:
-        run = _first_run(facts, partition)
+        run = _first_run(facts, partition) if partition.waits_for is None else None
         if run is None or partition.end_offset <= run.last + 1 or not _is_behind(facts, partition, run):
             continue
         if (reason := _why_held(facts, run)) is not None:
@@ -80,9 +91,116 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
             )
 
 
+def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
+    """Partitions of an ordered group in which records wait for an earlier one, one finding for each way out. A member
+    that has held the earlier one briefly is at work, and no finding."""
+    waits = [wait for wait in waits_of(facts.description) if _has_more(wait)]
+    held = [wait for wait in waits_of(facts.description, in_batch=True) if _has_more(wait)]
+    solo_ms = facts.config.share_poison_solo_timeout_ms
+    has_queue = bool(facts.config.errors_deadletterqueue_topic_name)
+    if by_hand := _waits_for_a_person(facts):
+        yield _by_hand(facts, by_hand)
+    else:
+        yield from _waiting(
+            facts,
+            "records in quarantine",
+            [wait for wait in waits if wait.record.is_alone],
+            "See the finding about the record. If it fails alone, it is given up once a batch of another partition has "
+            f"shown that processing works{f', or after share.poison.solo.timeout.ms={solo_ms}' if has_queue else ''}.",
+        )
+    yield from _waiting(
+        facts,
+        "released records",
+        [wait for wait in waits if not wait.record.is_alone],
+        "Nothing, or a shorter share.release.backoff.ms. Reject records that can never succeed.",
+    )
+    yield from _waiting(
+        facts,
+        "records that a member holds",
+        [wait for wait in held if facts.now_ms - (wait.record.since_ms or facts.now_ms) > facts.held_long_ms],
+        "A query holds its records until its next batch begins: shorten the trigger, or the batch. A ShareConsumer "
+        "holds them until it acknowledges them.",
+    )
+
+
+def _waiting(facts: GroupFacts, records: str, waits: list[Wait], do: str) -> Iterator[Finding]:
+    """Yield the finding about partitions that wait for such records, if there are any."""
+    if waits:
+        partition = waits[0].partition
+        yield Finding(
+            rule="partition-waits",
+            severity=Severity.NOTE,
+            what=f"{len(waits)} partition(s) wait for {records}: {_named(facts, waits)}.",
+            do=do,
+            command=facts.command("in-flight"),
+            about={"topic": partition.topic, "partition": partition.partition},
+        )
+
+
+def _named(facts: GroupFacts, waits: list[Wait]) -> str:
+    return waits_in_words(waits, facts.config.share_delivery_count_limit)
+
+
+def _has_more(wait: Wait) -> bool:
+    """Whether records wait behind the one that holds up the partition, as far as is known."""
+    p = wait.partition
+    return p.lag is None or p.lag - p.archiving > max(p.acquired, 1)
+
+
+def _waits_for_a_person(facts: GroupFacts) -> list[Wait]:
+    """Returns the partitions whose first record failed alone, if nothing can show any more that processing works, and
+    the group has no dead letter topic: no time archives the record then."""
+    alone = [wait for wait in waits_of(facts.description) if wait.record.is_alone]
+    if (
+        facts.config.errors_deadletterqueue_topic_name
+        or len(alone) < len(facts.description.partitions)
+        or any(plan.evidence for plan in facts.plans)
+    ):
+        return []
+    return [wait for wait in alone if wait.record.stage == "failed alone"]
+
+
+def _by_hand(facts: GroupFacts, waits: list[Wait]) -> Finding:
+    """Returns the finding about records for which only a person can decide. The command gives up the first of them."""
+    partition, record = waits[0]
+    topic, index, offset = partition.topic, partition.partition, record.offset
+    reason = f"it failed alone, after {record.tries} tries"
+    place = ("--topic", f"{topic}:{index}", "--offset", str(offset))
+    return Finding(
+        rule="partition-waits",
+        severity=Severity.ERROR,
+        what=f"{len(waits)} partition(s) wait for a person: {_named(facts, waits)}. The group has no dead letter "
+        "topic, and no partition is left in which a batch could show that processing works.",
+        do="Look at the record, and at the log of the query that failed on it. If the record is at fault, give it up. "
+        "If the cause is gone, release it (--release-records), or wait: it is tried again. With a dead letter topic "
+        "(errors.deadletterqueue.topic.name) such a record is given up after "
+        f"share.poison.solo.timeout.ms={facts.config.share_poison_solo_timeout_ms}.",
+        command=facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),
+        about={"topic": topic, "partition": index, "first": offset, "last": offset, "reason": reason},
+    )
+
+
+def member_waits(facts: GroupFacts) -> Iterator[Finding]:
+    """Members of an ordered group that get no records, since other members hold their partitions."""
+    if waiting := waiting_members(facts.description):
+        named = ", ".join(who(member) for member in waiting[:MOST_NAMED])
+        yield Finding(
+            rule="member-waits",
+            severity=Severity.NOTE,
+            what=f"{len(waiting)} member(s) wait for partitions that others hold: {named}"
+            + (", …." if len(waiting) > MOST_NAMED else "."),
+            do="Nothing: each gets its part of the partitions that are free. More members than partitions only take "
+            "over when others are gone.",
+            command=facts.command("groups --describe", "--members"),
+        )
+
+
 def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
-    """Records that keep failing, with their stage of isolation."""
-    worst = sorted((run for run in facts.runs if run.stage in _STAGES), key=lambda run: -run.failures)
+    """Records that keep failing, with their stage of isolation. Those that wait for a person have a finding of their
+    own, :func:`partition_waits`."""
+    told = {(p.topic, p.partition) for p, _ in _waits_for_a_person(facts)}
+    failing = (run for run in facts.runs if run.stage in _STAGES and (run.topic, run.partition) not in told)
+    worst = sorted(failing, key=lambda run: -run.failures)
     for run in worst[:MOST_NAMED]:
         do, command, about = _about_poison(facts, run)
         yield Finding(
@@ -412,6 +530,8 @@ GROUP_RULES = (
     query_is_slowed,
     query_has_no_evidence,
     record_is_poison,
+    partition_waits,
+    member_waits,
     member_holds_too_long,
     start_offset_is_below_the_log,
     start_offset_is_held_back,

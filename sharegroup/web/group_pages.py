@@ -11,19 +11,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
 from coordinator.config.group_keys import GROUP_KEYS
+from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, UnknownSharePartition
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import query_keeps_ending
-from sharegroup.group_line import HELD, ending_queries
+from sharegroup.group_line import HELD, awaited_in_words, ending_queries, waits_of
 from sharegroup.web import forms, strip
 from sharegroup.web.examinations import Findings
 from sharegroup.web.groups_page import WORDS
@@ -128,7 +130,17 @@ def _group_page(
     """``is_live``: ask coordinators for the windows of the partitions."""
     admin, group_id = visit.admin, description.group_id
     partitions = description.partitions
-    ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
+    waiting = {(p.topic_id, p.partition) for p, _ in waits_of(description)}
+    ordered = sorted(
+        partitions,
+        key=lambda p: (
+            (p.topic_id, p.partition) not in waiting,
+            -p.archiving,
+            -(p.end_offset - p.start_offset),
+            p.topic,
+            p.partition,
+        ),
+    )
     on_page, paging = visit.paged(ordered, ON_A_PAGE)
     windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
@@ -155,6 +167,7 @@ def _group_page(
         most_findings=MOST_FINDINGS,
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
         words=strip.WORDS,
+        awaited=partial(awaited_in_words, limit=GroupConfig.parse(description.configs).share_delivery_count_limit),
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         keys=sorted(GROUP_KEYS),
         acts=forms.ACTS,

@@ -66,6 +66,10 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
         _link("/partition", "Look at the window", group=group_id, **about),
     ),
     "record-is-poison": _poison,
+    "partition-waits": lambda group_id, about: (
+        _poison(group_id, about) if "first" in about else (_link("/partition", "Look at it", group=group_id, **about),)
+    ),
+    "member-waits": lambda group_id, about: (_MEMBERS,),
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),
     ),

@@ -6,6 +6,7 @@ import msgspec
 
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import (
+    AwaitedRecord,
     GroupDescription,
     MemberDescription,
     PartitionDescription,
@@ -75,6 +76,15 @@ ENDED = QueryEnding(
     text="Dead letter topic dlq does not exist. Create it.",
 )
 
+ORDER = {"share.order": "partition"}
+
+
+def waiting(**fields):
+    """A partition whose record 10 holds up others."""
+    return partition(waits_for=AwaitedRecord(offset=10, **{"since_ms": NOW_MS - 6 * MINUTE_MS, **fields}))
+
+
+ALONE = waiting(stage="failed alone", tries=5)
 CASES = {
     "query-keeps-ending": (
         rules.query_keeps_ending,
@@ -251,6 +261,55 @@ CASES = {
         rules.dead_letter_topic_is_reserved,
         facts((partition(archiving=4),), configs={"errors.deadletterqueue.topic.name": "share-group-state"}),
         ["dead letter topic share-group-state is one of Kafka's", "4 record(s) wait", "billing-dead-letters"],
+    ),
+    "partition-waits: a released record": (
+        rules.partition_waits,
+        facts([waiting(tries=2, until_ms=NOW_MS + MINUTE_MS)], configs=ORDER),
+        [
+            "1 partition(s) wait for released records: orders-0 for offset 10, released at 1970-01-01 02:40:40.000 "
+            "UTC, 2 of 5 tries used up, delivered again from 1970-01-01 02:47:40.000 UTC on.",
+            "a shorter share.release.backoff.ms",
+        ],
+    ),
+    "partition-waits: a quarantined record": (
+        rules.partition_waits,
+        facts([ALONE, partition(partition=1)], configs=ORDER),
+        [
+            "1 partition(s) wait for records in quarantine: orders-0 for offset 10, delivered alone since "
+            "1970-01-01 02:40:40.000 UTC, 5 tries used up.",
+            "once a batch of another partition has shown that processing works.",
+        ],
+    ),
+    "partition-waits: a quarantined record, with a dead letter topic": (
+        rules.partition_waits,
+        facts([ALONE], configs={**ORDER, **DLQ}),
+        ["wait for records in quarantine", "works, or after share.poison.solo.timeout.ms=600000."],
+    ),
+    "partition-waits: for a person": (
+        rules.partition_waits,
+        facts([ALONE], configs=ORDER, plans=(plan(),)),
+        [
+            "1 partition(s) wait for a person: orders-0 for offset 10, delivered alone since",
+            "The group has no dead letter topic",
+            "release it (--release-records)",
+            "(errors.deadletterqueue.topic.name)",
+            "sharegroup groups --archive-records --bootstrap-server localhost:9092 --group billing --topic orders:0 "
+            "--offset 10 --reason 'it failed alone, after 5 tries' --execute",
+        ],
+    ),
+    "partition-waits: a member": (
+        rules.partition_waits,
+        facts([waiting(**HOLDER)], configs=ORDER),
+        [
+            "1 partition(s) wait for records that a member holds: orders-0 for offset 10, held by nightly (billing-1) "
+            "on host-1 since 1970-01-01 02:40:40.000 UTC.",
+            "shorten the trigger",
+        ],
+    ),
+    "member-waits": (
+        rules.member_waits,
+        facts(members=[member(waits=True), member("billing-2")], configs=ORDER),
+        ["1 member(s) wait for partitions that others hold: nightly (billing-1)."],
     ),
     "query-slowed": (
         rules.query_is_slowed,

@@ -26,7 +26,16 @@ from coordinator.core.commands.acquisition import (
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.log_records import PlanAcquired
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.order import Log, delivered_alone, free, may_take_fresh, returned, waits
+from coordinator.core.order import (
+    Log,
+    delivered_alone,
+    free,
+    held_by_others,
+    holders,
+    may_take_fresh,
+    returned,
+    waits,
+)
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
@@ -70,7 +79,8 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
             left -= fetch.records
             ranges -= len(fetch.taken)
     if not taken:
-        return Decision(waits(group, member, of_member, now_ms), AcquiredReply())
+        held = held_by_others(group, member, of_member)
+        return Decision(waits(group, member, held, now_ms), AcquiredReply(holders=holders(group, held)))
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
 
 

@@ -34,7 +34,16 @@ from coordinator.core.isolation import IsolationEvent, isolation_class, slice_si
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.log_records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.order import Log, delivered_alone, free, may_take_fresh, returned, waits
+from coordinator.core.order import (
+    Log,
+    delivered_alone,
+    free,
+    held_by_others,
+    holders,
+    may_take_fresh,
+    returned,
+    waits,
+)
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.release_breaker import PROBE_RECORDS, is_open, most_returned, pause_ms
 from coordinator.core.runs import FRESH, Run, Segment
@@ -128,7 +137,7 @@ class Acquisition:
     taken, counts, records, ranges: what was taken so far.
     most: how many records the plan may have; None: any number.
     most_returned: how many of them may have come back; None: ``most``.
-    held_back: as in PlanReply.
+    held_back, holders: as in PlanReply.
     waits: the log record that the member waits for share partitions that others hold, if it does.
     """
 
@@ -142,6 +151,7 @@ class Acquisition:
     records: int = 0
     ranges: int = 0
     waits: tuple[Record, ...] = ()
+    holders: tuple[str, ...] = ()
     most: int | None = None
     most_returned: int | None = None
     _isolating: bool = False
@@ -164,7 +174,8 @@ class Acquisition:
             return
         self._take_from(member, free(self.group, member, logs, self.now_ms, self._available_ms))
         if not self.taken:
-            self.waits = waits(self.group, member, logs, self.now_ms)
+            held = held_by_others(self.group, member, logs)
+            self.waits, self.holders = waits(self.group, member, held, self.now_ms), holders(self.group, held)
 
     def _take_from(self, member: Member, logs: list[Log]) -> None:
         if member.evidence and not (member.newest is not None and member.newest.trial):
@@ -287,7 +298,7 @@ class Acquisition:
         long in coming."""
         topic_ids = self._topics_to_report()
         if not (self.taken or topic_ids or self.losses):
-            return Decision(self.waits, PlanReply(held_back=self.held_back))
+            return Decision(self.waits, PlanReply(held_back=self.held_back, holders=self.holders))
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
         before = self.superseded

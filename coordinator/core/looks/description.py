@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Generic, TypeAlias
 
 import msgspec
 
+from coordinator.core.isolation import stage_of
 from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import Member
+from coordinator.core.order import holding_plan
+from coordinator.core.record_state import HELD
 from coordinator.core.release_breaker import is_open, keeps_tries
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.admin_messages import ListOffsets, OffsetsListed
 from coordinator.protocol.messages import (
+    AwaitedRecord,
     DescribeGroup,
     GroupDescription,
     GroupRequest,
@@ -34,6 +39,9 @@ MOST_MEMBERS = 1_000
 MOST_ASSIGNED = 10_000
 """One description shows up to this many assigned partitions, of all members together."""
 
+MOST_LOOKED_AT = 1_000
+"""The first held record of a share partition is searched in up to this many runs: many may wait for dead letters."""
+
 
 class WithLag(GroupRequest[Reply], Generic[Reply], frozen=True, kw_only=True):
     """A DescribeGroup or a ListOffsets with the ``bounds`` of the logs; the lag of other partitions stays None."""
@@ -45,7 +53,7 @@ class WithLag(GroupRequest[Reply], Generic[Reply], frozen=True, kw_only=True):
 def with_lag(group: ShareGroup, command: WithLag[Any], now_ms: int) -> GroupDescription | OffsetsListed:
     """The answer to the request in ``command``, with the lag."""
     if isinstance(command.request, ListOffsets):
-        return _offsets(group, command.request, command.bounds)
+        return _offsets(group, command.request, command.bounds, now_ms)
     return describe_group(group, command.bounds, now_ms)
 
 
@@ -56,7 +64,7 @@ def describe(group: ShareGroup, request: DescribeGroup, now_ms: int) -> GroupDes
 
 def list_offsets(group: ShareGroup, request: ListOffsets, now_ms: int) -> OffsetsListed:
     """The share partitions of the group's current topics, without the lag."""
-    return _offsets(group, request, ())
+    return _offsets(group, request, (), now_ms)
 
 
 def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = (), now_ms: int = 0) -> GroupDescription:
@@ -72,7 +80,7 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = (), no
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         partitions=tuple(
-            _partition(group, partition, ends.get(key))
+            _partition(group, partition, ends.get(key), now_ms)
             for key, partition in sorted(group.partitions.items())
             if key.topic_id in current
         ),
@@ -133,6 +141,7 @@ def _members(group: ShareGroup, members: Iterable[Member], now_ms: int) -> tuple
                 assignment=topic_partitions(group, assigned[:left]),
                 breaker=slowed.get(member.member_id),
                 ending=shown(group, member, now_ms),
+                waits=(waits := group.waiting.get(member.member_id)) is not None and waits.until_ms > now_ms,
             )
         )
         left = max(0, left - len(assigned))
@@ -192,12 +201,12 @@ def topic_partitions(group: ShareGroup, keys: Iterable[SharePartitionKey]) -> tu
     return tuple(TopicPartitions(topic=topic, partitions=tuple(of_topic)) for topic, of_topic in sorted(found.items()))
 
 
-def _offsets(group: ShareGroup, request: ListOffsets, bounds: Iterable[PartitionBounds]) -> OffsetsListed:
+def _offsets(group: ShareGroup, request: ListOffsets, bounds: Iterable[PartitionBounds], now_ms: int) -> OffsetsListed:
     ends = _ends(bounds)
     names = {topic_id: topic for topic, topic_id in group.topics.items()}
     shown = sorted((names[key.topic_id], key.partition, key) for key in group.partitions if key.topic_id in names)
     listed = tuple(
-        _partition(group, group.partitions[key], ends.get(key))
+        _partition(group, group.partitions[key], ends.get(key), now_ms)
         for topic, _, key in shown
         if (not request.topics or topic in request.topics)
         and (not request.partitions or key.partition in request.partitions)
@@ -209,7 +218,41 @@ def _ends(bounds: Iterable[PartitionBounds]) -> dict[SharePartitionKey, int]:
     return {SharePartitionKey(b.topic_id, b.partition): b.end for b in bounds}
 
 
-def _partition(group: ShareGroup, partition: SharePartition, end: int | None) -> PartitionDescription:
+def awaited(group: ShareGroup, partition: SharePartition, now_ms: int) -> AwaitedRecord | None:
+    """The record that holds up the share partition of an ordered group; None if there is none."""
+    if not group.config.is_ordered:
+        return None
+    plan = holding_plan(group, partition)
+    if plan is None:
+        front = next(partition.runs.all_available(), None)
+    else:
+        first_runs = islice(partition.runs.whole_from(partition.start_offset), MOST_LOOKED_AT)
+        front = next((each for each in first_runs if each.run.state in HELD), None)
+    if front is None:
+        return None
+    run = front.run
+    until_ms = run.not_before_ms if (run.not_before_ms or 0) > now_ms else None
+    if plan is None and until_ms is None and not run.quarantined:
+        return None
+    since_ms = run.failed_alone_ms
+    if since_ms is None and plan is not None:
+        since_ms = plan.acquired_ms
+    elif since_ms is None and until_ms is not None and run.delay_ms is not None:
+        since_ms = until_ms - run.delay_ms
+    member = None if plan is None else group.members.get(plan.member_id)
+    return AwaitedRecord(
+        offset=max(front.first, partition.start_offset),
+        stage=stage_of(run, group.config.share_delivery_count_limit, on_trial=plan is not None and plan.trial).value,
+        tries=run.tries,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        member_id="" if plan is None else plan.member_id,
+        client_id="" if member is None else member.name,
+        client_host="" if member is None else member.client_host,
+    )
+
+
+def _partition(group: ShareGroup, partition: SharePartition, end: int | None, now_ms: int) -> PartitionDescription:
     return PartitionDescription(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -228,6 +271,7 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None) ->
         without_dead_letter=_by_disposition(partition.counts.without_dead_letter),
         archived=_by_disposition(partition.counts.archived),
         runs_total=len(partition.runs),
+        waits_for=awaited(group, partition, now_ms),
     )
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.isolation import Stage, stage_of
-from coordinator.core.looks.description import describe_counts, slowed_queries, state_of
+from coordinator.core.looks.description import awaited, describe_counts, slowed_queries, state_of
 from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
@@ -55,6 +55,8 @@ class GroupMeasures:
     isolated: the number of records by stage of isolation; SLICED records are counted among MOST_SLICED runs.
     slowed: how many queries with a session have an open breaker on releases, while records are in flight.
     ending: how many queries ended with a named error, or keep ending, by error; an empty one for those without.
+    waiting: in an ordered group, how many share partitions wait for a record that nobody holds, or that is delivered
+        alone. longest_wait_ms: the longest of these waits, as far as it is known since when they last.
     records: what became of the records of all share partitions that the group has or had.
     """
 
@@ -65,6 +67,8 @@ class GroupMeasures:
     isolated: Mapping[Stage, int]
     slowed: int
     ending: Mapping[str, int]
+    waiting: int
+    longest_wait_ms: int
     records: RecordCounts
     partitions: tuple[PartitionMeasures, ...]
 
@@ -77,6 +81,8 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
     """The numbers of the group as it is now."""
     active = [member.query for member in group.members.values() if member.active]
     current = set(group.topics.values())
+    partitions = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
+    waits = [wait for p in partitions if (wait := awaited(group, p, now_ms)) and not wait.is_in_batch]
     return GroupMeasures(
         state=state_of(group),
         read_committed=group.config.share_isolation_level == "read_committed",
@@ -85,8 +91,10 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
         isolated=_isolated(group),
         slowed=len(slowed_queries(group)),
         ending=Counter(found.error for member in group.members.values() if (found := shown(group, member, now_ms))),
+        waiting=len(waits),
+        longest_wait_ms=max((now_ms - wait.since_ms for wait in waits if wait.since_ms is not None), default=0),
         records=describe_counts(group),
-        partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
+        partitions=tuple(_of(group, partition) for partition in partitions),
     )
 
 

@@ -6,11 +6,13 @@ Rule: a page scans a bounded number of runs, so that the group's other requests 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 
 import msgspec
 
 from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.looks.description import awaited
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, Segment
@@ -29,6 +31,7 @@ from coordinator.protocol.admin_messages import (
     WindowsListed,
 )
 from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import AwaitedRecord
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ON_A_PAGE = 1_000
@@ -56,6 +59,7 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> InF
     threshold_ms = group.config.group_share_in_progress_staleness_threshold_ms
     page = InFlightPage(now_ms=now_ms, staleness_threshold_ms=threshold_ms)
     shown: list[RunInFlight] = []
+    awaited_in = cache(lambda key: awaited(group, group.partitions[key], now_ms))
     for looked_at, (partition, segment) in enumerate(_from(group, command.cursor)):
         if len(shown) == limit or looked_at == MOST_LOOKED_AT:
             cursor = (*partition.key, segment.first)
@@ -68,7 +72,7 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> InF
             continue
         if is_held and not _is_old(plan, run, command, now_ms):
             continue
-        shown.append(_run(group, partition, segment, plan))
+        shown.append(_run(group, partition, segment, plan, awaited_in(partition.key)))
     return msgspec.structs.replace(page, runs=tuple(shown))
 
 
@@ -88,6 +92,7 @@ def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> Window
         runs: list[RunInFlight] = []
         partition = group.partitions.get(SharePartitionKey(window.topic_id, window.partition))
         cursor: Cursor | None = None
+        front = None if partition is None else awaited(group, partition, now_ms)
         for segment in () if partition is None else partition.runs.whole_from(window.first):
             if segment.first > window.last:
                 break
@@ -97,7 +102,7 @@ def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> Window
             left_to_look -= 1
             if segment.run.state not in TERMINAL:
                 assert partition is not None
-                runs.append(_run(group, partition, segment, group.plan_of(segment.run)))
+                runs.append(_run(group, partition, segment, group.plan_of(segment.run), front))
         left -= len(runs)
         pages.append(InFlightPage(runs=tuple(runs), cursor=cursor, now_ms=now_ms, staleness_threshold_ms=threshold_ms))
     return WindowsListed(pages=tuple(pages))
@@ -132,8 +137,16 @@ def _is_old(plan: AcquiredPlan | None, run: Run, command: ListInFlight, now_ms: 
     return is_stale and now_ms - plan.acquired_ms > (command.held_longer_than_ms or 0)
 
 
-def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: AcquiredPlan | None) -> RunInFlight:
+def _run(
+    group: ShareGroup,
+    partition: SharePartition,
+    segment: Segment,
+    plan: AcquiredPlan | None,
+    front: AwaitedRecord | None,
+) -> RunInFlight:
+    """``front``: the record for which the share partition waits."""
     first, last, run = segment
+    is_behind = front is not None and front.offset < first and run.state == RecordState.AVAILABLE
     member = None if plan is None else group.members.get(plan.member_id)
     stage = stage_of(run, group.config.share_delivery_count_limit, on_trial=plan is not None and plan.trial)
     progress = group.progress_of(run)
@@ -161,6 +174,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
         stage=stage.value,
         disposition=run.disposition.name.lower() if run.disposition else "",
         reason=run.reason,
+        behind=front.offset if front is not None and is_behind else None,
     )
 
 

@@ -28,6 +28,8 @@ _OF_GROUP = {
     "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
     "share_group_ending_queries": ("Queries that ended with a named error, or keep ending.", ("error",)),
     "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
+    "share_group_waiting_partitions": ("Partitions that wait for a released or quarantined record (share.order).", ()),
+    "share_group_longest_wait_seconds": ("For how long one of them has waited for its record.", ()),
 }
 _OF_PARTITION = {
     "share_partition_in_flight_records": "Records in flight (SharePartitionMetrics, InFlightMessageCount).",
@@ -93,6 +95,8 @@ def _add(
     of_group["share_group_slowed_queries"].add_metric((group_id,), measures.slowed)
     for error, number in (measures.ending or {"": 0}).items():
         of_group["share_group_ending_queries"].add_metric((group_id, error), number)
+    of_group["share_group_waiting_partitions"].add_metric((group_id,), measures.waiting)
+    of_group["share_group_longest_wait_seconds"].add_metric((group_id,), measures.longest_wait_ms / 1000)
     records = measures.records
     kafkas = {"removed": records.removed, "deleted": records.deleted}
     done = {"accepted": records.accepted, "skipped": records.skipped, "repeated": records.repeated}

@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -28,6 +30,7 @@ from coordinator.protocol.errors import (
     MembersNotKnown,
 )
 from coordinator.protocol.messages import (
+    AwaitedRecord,
     GroupDescription,
     MemberDescription,
     PartitionDescription,
@@ -162,7 +165,36 @@ def test_a_line_of_top_has_rates_since_the_look_before():
 def test_the_screen_of_top_fits_80_columns_with_numbers_of_any_size():
     large = partition(start=10**12, end=2 * 10**12, lag=10**12, acquired=10**9, archived_total=10**9, archiving=10**6)
     lines = [line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
+    lines.append(replace(lines[1], members=9_999, waiting=9_999))
     assert max(map(len, shown(top.screen(lines, "state topic share-group-state")))) <= 80
+
+
+def test_a_line_of_top_shows_how_many_members_wait():
+    members = [
+        MemberDescription(member_id=name, member_epoch=1, active=True, waits=name == "m2") for name in ("m1", "m2")
+    ]
+    (_, _, line) = shown(top.screen([line_of(group(partition(), members=members), [], 0)]))
+    assert line.split()[:5] == ["billing", "Stable", "2", "(1", "wait)"]
+
+
+def test_a_description_of_an_ordered_group_says_what_waits(monkeypatch, capsys):
+    awaited = AwaitedRecord(offset=7, tries=2, since_ms=0, until_ms=60_000)
+    waiting = MemberDescription(member_id="m2", member_epoch=1, active=True, client_id="etl", waits=True)
+    in_work = partition(1, waits_for=AwaitedRecord(offset=9, member_id="m1"))
+    described = group(partition(waits_for=awaited), in_work, members=[waiting])
+    known = SimpleNamespace(describe_groups=lambda _: {"billing": described})
+    monkeypatch.setattr("sharegroup.groups.opened", lambda *_, **__: contextlib.nullcontext(known))
+    assert run_command(["groups", *AT, "--describe", "--group", "billing"]) == 0
+    assert capsys.readouterr().err.split("\n\n") == [
+        "\n1 partition(s) wait: orders-0 for offset 7, released at 1970-01-01 00:00:00.000 UTC, 2 of 5 tries used "
+        "up, delivered again from 1970-01-01 00:01:00.000 UTC on. sharegroup doctor says more.",
+        "1 member(s) wait for partitions that others hold: etl (m2).\n",
+    ]
+
+
+def test_a_run_behind_a_waiting_record_is_marked():
+    text = " ".join(shown(in_flight.table("billing", [run(state="AVAILABLE", behind=7)], InFlightPage())))
+    assert "waits for 7" in " ".join(text.split())
 
 
 @pytest.fixture

@@ -146,6 +146,8 @@ def test_a_groups_measures_are_those_of_its_runs(consumers):
         isolated={},
         slowed=0,
         ending={},
+        waiting=0,
+        longest_wait_ms=0,
         records=RecordCounts(reached=10, still_there=10),
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from coordinator.protocol.messages import AwaitedRecord
 from sharegroup import configs, groups, in_flight
 from sharegroup.__main__ import run as run_command
 from sharegroup.cluster_options import connect_options
@@ -21,12 +22,14 @@ from sharegroup.doctor.findings import ClusterFacts, Severity
 from sharegroup.durations import duration
 from sharegroup.progress_bar import console
 from tests.support.doctor_cases import (
+    ALONE,
     CASES,
     DLQ,
     FAILED_ALONE,
     HELD,
     MINUTE_MS,
     NOW_MS,
+    ORDER,
     SLOWED,
     facts,
     member,
@@ -228,6 +231,45 @@ def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
         "Query nightly (billing-1) has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, "
         "more than share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
     )
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        {"since_ms": NOW_MS - MINUTE_MS, "member_id": "billing-1"},
+        {"until_ms": NOW_MS + MINUTE_MS, "lag": 1},
+        {"member_id": "billing-1", "acquired": 4, "lag": 4},
+        {"until_ms": NOW_MS + MINUTE_MS, "lag": 3, "archiving": 2},
+    ],
+    ids=["held briefly", "alone in its partition", "the rest of a batch", "dead letters behind it"],
+)
+def test_a_record_that_holds_up_no_other_is_no_finding(waits):
+    of_partition = {name: waits.pop(name) for name in ("lag", "acquired", "archiving") if name in waits}
+    awaited = AwaitedRecord(offset=10, **{"since_ms": NOW_MS - 6 * MINUTE_MS, **waits})
+    assert rules.examine(facts([partition(waits_for=awaited, **of_partition)], configs=ORDER)) == []
+
+
+def test_of_a_thousand_waiting_partitions_the_longest_waits_are_named():
+    awaited = [AwaitedRecord(offset=7, since_ms=NOW_MS - number) for number in range(1_000)]
+    partitions = [partition(partition=number, waits_for=each) for number, each in enumerate(awaited)]
+    (finding,) = rules.partition_waits(facts(partitions, configs=ORDER))
+    assert finding.what.startswith("1000 partition(s) wait for released records: orders-999 for offset 7, released")
+    assert finding.what.count("for offset 7") == 5
+    assert finding.what.endswith("; and 995 more.")
+
+
+def test_a_person_is_called_only_while_nothing_can_show_that_processing_works():
+    def severities(*partitions, **fields) -> list[Severity]:
+        return [each.severity for each in rules.partition_waits(facts(partitions, configs=ORDER, **fields))]
+
+    assert severities(ALONE, plans=(plan(),)) == [Severity.ERROR]
+    assert severities(ALONE, plans=(plan(evidence=True),)) == [Severity.NOTE]
+    assert severities(ALONE, partition(partition=1)) == [Severity.NOTE]
+
+
+def test_one_record_that_waits_for_a_person_has_one_finding():
+    found = rules.examine(facts([ALONE], configs=ORDER, runs=(FAILED_ALONE,)))
+    assert [finding.rule for finding in found] == ["partition-waits"]
 
 
 def test_lines_in_a_pipe_end_with_their_last_word(capsys, monkeypatch):

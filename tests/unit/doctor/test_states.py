@@ -12,7 +12,7 @@ from coordinator.client.endings import tell_ending
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.looks.description import describe_group
 from coordinator.protocol import errors, option_errors
-from coordinator.protocol.admin_messages import ListInFlight, ListPlans
+from coordinator.protocol.admin_messages import DecideRecords, ListInFlight, ListPlans
 from coordinator.protocol.messages import LeaveGroup
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
@@ -128,6 +128,18 @@ def test_a_start_offset_below_the_log_start_is_named():
     assert told.startswith("The log of orders-0 begins at 6 and the group's start offset is 0")
     group.move_log_start(6)
     assert findings(group) == {}
+
+
+def test_a_poison_that_waits_for_a_person_is_named():
+    group, plan = started_plan(1, **{"share.delivery.count.limit": str(LIMIT), "share.order": "partition"})
+    for _ in range(LIMIT):
+        group.restart(plan)
+    group.ends[0] = 10
+    told = findings(group)["partition-waits"]
+    assert told.startswith("1 partition(s) wait for a person: orders-0 for offset 0, delivered alone since")
+    by_hand = {"decision": "archive", "topic": "orders", "partition": 0, "first": 0, "last": 0, "reason": "bad"}
+    group.run(DecideRecords(group_id="billing", execute=True, **by_hand))
+    assert "partition-waits" not in findings(group)
 
 
 def test_a_session_that_ends_before_its_query_is_back_is_named():

@@ -202,6 +202,8 @@ OF_GROUP = {
     ("isolated_records", "failed alone"): 1,
     ("slowed_queries",): 0,
     ("ending_queries", ""): 1,
+    ("waiting_partitions",): 0,
+    ("longest_wait_seconds",): 0,
 }
 OF_COORDINATOR = {
     ("groups", "EMPTY"): 0,

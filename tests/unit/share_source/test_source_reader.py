@@ -202,6 +202,22 @@ def test_a_query_is_told_once_that_waiting_dead_letters_hold_it_back(
     assert line.startswith("the query gets no records: 3 of them wait for their dead letters.")
 
 
+def test_a_query_is_told_once_who_holds_its_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    client = DriverClient(GroupDriver(records=10, **{"share.order": "partition"}))
+    client.group.join("b", member_name="etl")
+    client.group.next(member="b", limit=5)
+    with reading(client) as source:
+        start = source.initialOffset()
+        for _ in range(3):
+            assert source.latestOffset(start, LIMIT) == start
+    (line,) = [r.getMessage() for r in caplog.records if "waits for partitions" in r.getMessage()]
+    assert line.startswith(
+        "the query waits for partitions of the ordered share group billing, which other members hold:"
+    )
+    assert "hold: b (etl)." in line
+
+
 @pytest.mark.parametrize("mode", ["", "explicit"])
 def test_a_query_sends_the_acknowledgement_mode_of_its_options(mode: str) -> None:
     client = DriverClient(GroupDriver(records=100))

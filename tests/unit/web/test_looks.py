@@ -29,6 +29,7 @@ from sharegroup.web.examinations import Examinations
 from sharegroup.web.needs import Need, attention
 from sharegroup.web.records import KafkaRecord
 from sharegroup.web.watch import Snapshot, WatchedGroup
+from tests.support.running_service import held as held_by
 from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
@@ -324,6 +325,24 @@ def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
     assert 'aria-label="offsets 0 to 9: 10 held by a member"' in text
     assert "etl <code>m1</code>" in text and "host-1, 4711" in text
     assert "<code>m1</code>" in text
+
+
+def test_a_page_of_an_ordered_group_says_what_waits(page):
+    page.running.join(starting_offsets="earliest", configs={"share.order": "partition"}, client_id="etl")
+    plan = page.running.next(max_records=200).plan_id
+    page.running.start(plan)
+    stage(page.running, (3, 5, 1, 2, 3_600_000))
+    page.running.next(plan)
+    page.cluster.move("orders", 200, 0)
+    page.cluster.move("orders", 200, 1)
+    assert held_by(page.running.next(plan)) == {("orders", 1): [(100, 199)]}
+    page.running.join("m2", client_id="late")
+    page.running.next(member="m2")
+    text = examined(page.browser(LOOKER))
+    assert "1 partition(s) wait for released records: orders-0 for offset 3, released at" in text
+    assert re.search(r"Waits for offset 3, released at [^<]*, 1 of 5 tries used up, delivered again from", text)
+    assert "1 member(s) wait for partitions that others hold: late (m2)." in text
+    assert ">waits for partitions</td>" in text
 
 
 def test_a_group_page_says_what_became_of_the_records(held):
