@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from coordinator.core.commands import AcquireForConsumer
+from coordinator.core.looks import description
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.messages import AwaitedRecord, DescribeGroup
@@ -93,6 +95,16 @@ def test_a_record_that_waits_for_its_dead_letter_is_awaited_by_nobody() -> None:
     group.stage(OutcomeRun(0, 9, 1, REJECT))
     group.complete(plan, "a")
     assert (group.partition().archiving_count, waits_for(group), measured(group)) == (10, None, (0, 0))
+
+
+def test_a_held_record_is_found_behind_some_runs_of_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, plan = begun({**ORDER, "errors.deadletterqueue.topic.name": "dead"}, records=2)
+    group.stage(OutcomeRun(0, 1, 1, REJECT))
+    group.ends[0] = 10
+    group.next(plan, "a")
+    assert waits_for(group) == AwaitedRecord(offset=2, since_ms=group.now_ms, member_id="a")
+    monkeypatch.setattr(description, "MOST_LOOKED_AT", 1)
+    assert waits_for(group) is None
 
 
 # --- members that wait

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from coordinator.core.commands import AcquireForConsumer, AssignPartitions
+from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -176,6 +176,19 @@ def test_a_hanging_consumer_or_query_is_told_of(hour_of):
     query.play(65)
     assert query.fired.keys() == {"ShareGroupStalled", "ShareGroupRecordHeldLong"}
     assert query.fired["ShareGroupStalled"] <= 26
+
+
+def test_a_partition_that_waits_for_an_hour_is_told_of(hour_of):
+    hour = hour_of(100)
+    two_hours = {f"share.release.backoff.{key}": "7200000" for key in ("ms", "max.ms")}
+    hour.service.ask(
+        AlterConfigs(configs={"share.order": "partition", "share.release.backoff.jitter": "0", **two_hours})
+    )
+    hour.acknowledge(hour.take(), RELEASE)
+    hour.play(59)
+    assert "ShareGroupPartitionWaits" not in hour.fired
+    hour.play(3)
+    assert hour.fired.keys() == {"ShareGroupStalled", "ShareGroupPartitionWaits"}
 
 
 def test_a_group_without_members_is_told_of(hour_of):
