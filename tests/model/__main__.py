@@ -1,4 +1,5 @@
-"""A long walk: ``python -m tests.model --steps 1000000 --seed 1``. Each walk of 2,000 steps has the next seed."""
+"""A long walk: ``python -m tests.model --steps 1000000 --seed 1``. Each walk of 2,000 steps has the next seed. From
+seed 10**9 on, the groups are in order by partition."""
 
 import argparse
 import random

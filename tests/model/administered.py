@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.model.choice import ChoiceModel
+from tests.model.queues import give_back_after
 from tests.model.state import ARCHIVING, AVAILABLE, HELD, REJECTED, TERMINAL, Partition, Record, Refused
 
 
@@ -29,6 +30,7 @@ class AdministeredModel(ChoiceModel):
                 k: Record(AVAILABLE, r.count, plan_id=None if r.quarantined else r.plan_id) for k, r in chosen.items()
             }
             changed = {k: r for k, r in chosen.items() if replace(r, reason="") != anew[k]}
+            of_consumer = any(r.deadline_ms is not None and k[1] >= partition.log_start for k, r in changed.items())
             if not changed:
                 raise Refused("not in flight")
             for key, record in changed.items():
@@ -39,6 +41,8 @@ class AdministeredModel(ChoiceModel):
                 else:
                     self.met["released by hand, and held"] += record.state in HELD
                     partition.records[key[1]] = anew[key]
+            if self.ordered and of_consumer:
+                give_back_after(partition, last)
         self.settle()
 
     def delete_offsets(self, indexes: list[int], *, force: bool, now_ms: int) -> None:

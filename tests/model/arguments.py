@@ -42,12 +42,13 @@ class LockConfigs:
     grace_ms: int = 5_000
 
 
-def configs_of(limit: int, base: int, mode: str, sinks: SinkConfigs, locks: LockConfigs) -> dict[str, str]:
+def configs_of(limit: int, base: int, mode: str, sinks: SinkConfigs, locks: LockConfigs, order: str) -> dict[str, str]:
     """The group's configs as texts."""
     return {
         "share.delivery.count.limit": str(limit),
         "share.isolation.base": str(base),
         "share.acquire.mode": mode,
+        "share.order": order,
         "share.partition.max.record.locks": "100",
         "share.poison.solo.timeout.ms": str(SOLO_TIMEOUT_MS),
         "share.acknowledgement.mode": "explicit" if sinks.explicit else "implicit",

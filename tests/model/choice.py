@@ -7,8 +7,9 @@ from coordinator.core.assignor import Assignment
 from coordinator.protocol.values import SharePartitionKey
 from tests.model.breaker import PROBE
 from tests.model.plans import isolation_try, most_together
+from tests.model.queues import WAITS_MS, check_delivery, due_in_line, has_work, in_line, is_held, without_plans
 from tests.model.sinks import SinksModel
-from tests.model.state import ACQUIRED, AVAILABLE, HELD, Key, Member, Partition, Plan, Record
+from tests.model.state import ACQUIRED, AVAILABLE, HELD, PARTITIONS, Key, Member, Partition, Plan, Record
 
 
 class ChoiceModel(SinksModel):
@@ -18,7 +19,11 @@ class ChoiceModel(SinksModel):
         return self.locks - sum(r.state in HELD for r in partition.records.values())
 
     def open_partitions(self, ends: dict[int, int]) -> dict[int, Partition]:
-        return {index: p for index, p in self.partitions.items() if self.room(p) > 0 and index in ends}
+        return {
+            index: p
+            for index, p in self.partitions.items()
+            if self.room(p) > 0 and index in ends and not (self.ordered and is_held(p))
+        }
 
     def due(self, ends: dict[int, int], now_ms: int, *, alone: bool) -> list[tuple[Key, Record]]:
         """AVAILABLE records that may be acquired now, those that were quarantined or the others."""
@@ -30,7 +35,13 @@ class ChoiceModel(SinksModel):
             and partition.start <= offset < ends[index]
             and (record.quarantined) == alone
             and (record.not_before_ms or 0) <= now_ms
+            and self.is_in_turn(partition, offset, now_ms, alone=alone)
         ]
+
+    def is_in_turn(self, partition: Partition, offset: int, now_ms: int, *, alone: bool) -> bool:
+        """Whether order lets the record be delivered now: alone, it is the first one; else no earlier one waits."""
+        line = [o for o, _ in in_line(partition)][:1] if alone else due_in_line(partition, now_ms)
+        return not self.ordered or offset in line
 
     def check_assignment(self, assignment: Assignment, epoch: int, current: set[SharePartitionKey]) -> None:
         """Each partition of a topic that exists has a ShareConsumer with a session, if there is one, and each of these
@@ -59,10 +70,49 @@ class ChoiceModel(SinksModel):
             for index, partition in self.open_partitions(ends).items()
             for offset, r in partition.records.items()
             if r.state == AVAILABLE and r.failed_alone_ms is not None and partition.start <= offset < ends[index]
+            if self.is_in_turn(partition, offset, 0, alone=True)
         ]
 
-    def fresh(self, ends: dict[int, int]) -> int:
-        return sum(max(0, ends[i] - p.end) for i, p in self.open_partitions(ends).items())
+    def fresh(self, ends: dict[int, int], now_ms: int) -> int:
+        """How many fresh records there are; in order, of partitions of which nothing has to wait."""
+        return sum(
+            max(0, ends[i] - p.end)
+            for i, p in self.open_partitions(ends).items()
+            if not self.ordered or len(due_in_line(p, now_ms)) == len(in_line(p))
+        )
+
+    def check_part(
+        self, member: Member, chosen: list[Key], ends: dict[int, int], now_ms: int, assigned: dict[str, set[int]]
+    ) -> dict[int, int]:
+        """``ends`` without the partitions that the member has left to those that wait in an ordered group: no more than
+        their part, and not those with the larger backlogs. Returns all if the member acquired nothing."""
+        if not self.ordered or not chosen:
+            return ends
+        work = {index for index, end in ends.items() if has_work(self.partitions[index], end, now_ms)}
+        wanted = [self.wanted(name, work, now_ms, assigned) for name in self.waits if name != member.name]
+        shared, waiting = set[int]().union(*wanted), sum(map(bool, wanted))
+        taken = {index for index, _ in chosen}
+        assert len(taken & shared) <= -(-len(shared) // (1 + waiting)), "members that wait get their part"
+        left = shared - taken if waiting else set()
+        backlogs = {index: end - self.partitions[index].start for index, end in ends.items()}
+        assert all(backlogs[i] <= backlogs[t] for i in left for t in taken & shared), "the smaller backlogs are left"
+        self.met["in order: left to a member that waits"] += bool(left)
+        return {index: end for index, end in ends.items() if index not in left}
+
+    def wanted(self, name: str, work: set[int], now_ms: int, assigned: dict[str, set[int]]) -> set[int]:
+        """Which of these partitions the member waits for."""
+        until_ms, topic = self.waits[name]
+        of_topic = {index for index in work if index // PARTITIONS == topic and until_ms > now_ms}
+        return of_topic if self.members[name].query else of_topic & assigned[name]
+
+    def found_nothing(self, member: Member, indexes: list[int], now_ms: int) -> None:
+        """In an ordered group, a member that holds nothing waits for partitions that others hold."""
+        holds = any(r.state in HELD for p in self.plans.values() if p.member == member.name for _, r in self.held(p))
+        topics = {index // PARTITIONS for index in indexes if is_held(self.partitions[index])}
+        known_ms, _ = self.waits.get(member.name, (0, 0))
+        if self.ordered and topics and not holds and known_ms <= now_ms + WAITS_MS // 2:
+            self.waits[member.name] = now_ms + WAITS_MS, topics.pop()
+            self.met["in order: waits"] += 1
 
     def check_plan(
         self, member: Member, chosen: list[Key], trial: bool, most: int, mode: str, ends: dict[int, int], now_ms: int
@@ -80,7 +130,7 @@ class ChoiceModel(SinksModel):
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
         after_trial = member.newest is not None and member.newest.trial
-        if after_trial and (returned or self.fresh(ends)):
+        if after_trial and (returned or self.fresh(ends, now_ms)):
             must_try = []
         aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).quarantined]
         long_alone = len(aside) == 1 and self.long_alone(self.at(aside[0]), now_ms)
@@ -91,12 +141,14 @@ class ChoiceModel(SinksModel):
         elif aside:
             assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was quarantined is alone"
             its_turn = member.evidence and member.plans % 2 and not after_trial
-            assert its_turn or (not returned and not self.fresh(ends)), "and waits until nothing else is available"
+            assert its_turn or (not returned and not self.fresh(ends, now_ms)), (
+                "and waits until nothing else is available"
+            )
             least = min(r.last_tried_ms or 0 for _, r in alone)
             assert (self.at(chosen[0]).last_tried_ms or 0) == least, "the least recently tried first"
         else:
             if not chosen:
-                assert not returned and not self.fresh(ends) and not alone, (
+                assert not returned and not self.fresh(ends, now_ms) and not alone, (
                     "nothing acquired, though there is something"
                 )
             self.check_batch(chosen, dict(returned), most, mode if back_most is None else "record_limit")
@@ -141,10 +193,13 @@ class ChoiceModel(SinksModel):
         possible, back = 0, sum(k in returned for k in chosen)
         assert back_most is None or back <= back_most, "few that came back"
         for index, partition in self.open_partitions(ends).items():
-            alike = sum(k[0] == index and isolation_try(r, self.limit) == kind for k, r in returned.items())
+            mine = [isolation_try(r, self.limit) == kind for k, r in returned.items() if k[0] == index]
+            alike = mine.index(False) if self.ordered and False in mine else sum(mine)
             if back_most is not None and back == back_most:
                 alike = sum(k[0] == index and k in returned for k in chosen)
             fresh = 0 if kind else max(0, ends[index] - partition.end)
+            if self.ordered and alike < len(in_line(partition)):
+                fresh = 0
             possible += min(self.room(partition), alike + fresh)
         assert len(chosen) >= min(possible, most if slice_size is None else min(most, slice_size)), "too few"
 
@@ -153,6 +208,15 @@ class ChoiceModel(SinksModel):
             offsets = sorted(o for i, o in fresh if i == index)
             end = self.partitions[index].end
             assert offsets == list(range(end, end + len(offsets))), "fresh records follow on each other"
+
+    def check_fetched(
+        self, member: Member, chosen: list[Key], ends: dict[int, int], now_ms: int, assigned: dict[str, set[int]]
+    ) -> None:
+        """In an ordered group a ShareConsumer gets something if a queue has work for it, and leaves others their
+        part."""
+        self.check_part(member, chosen, ends, now_ms, assigned)
+        work = [i for i, end in ends.items() if has_work(self.partitions[i], end, now_ms)]
+        assert chosen or not self.ordered or not work, f"nothing is delivered, and {work} have work"
 
     def check_fetch(self, index: int, chosen: list[int], most: int, mode: str, now_ms: int) -> None:
         """A ShareConsumer's, of one partition: Kafka's rule for records that keep failing."""
@@ -173,6 +237,12 @@ class ChoiceModel(SinksModel):
         plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
         plan.held_since_ms = now_ms
         plan.explicit = self.explicit
+        by_partition = {index: [o for i, o in chosen if i == index] for index, _ in chosen} if self.ordered else {}
+        for index, offsets in by_partition.items():
+            check_delivery(self.partitions[index], offsets)
+            self.met["in order: earlier plans ended"] += without_plans(self.partitions[index], offsets)
+        if chosen:
+            self.waits.pop(member.name, None)
         for key in chosen:
             partition = self.partitions[key[0]]
             record = partition.records.setdefault(key[1], Record())

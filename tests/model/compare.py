@@ -101,6 +101,8 @@ class Comparison:
             assert mine == (*sessions, *facts), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
         assert group.last_plan_id == self.model.last_plan_id
+        waiting = {name: (each.until_ms, each.topic_ids) for name, each in group.waiting.items()}
+        assert waiting == {name: (ms, (topic_id_of(topic),)) for name, (ms, topic) in self.model.waits.items()}
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)
         self._compare_losses(group)
 
@@ -119,6 +121,8 @@ class Comparison:
             self.core.group.plans,
         )
         records, start = self.model.partitions[index].records, partition.start_offset
+        if self.model.ordered:
+            self._check_one_holder(index)
         locks = self.core.group.locks
         known = below = acquired = archiving = 0
         last_before, run_before = -1, None
@@ -150,6 +154,14 @@ class Comparison:
         assert known - below == partition.end_offset - start, "an offset of the window was skipped"
         assert acquired == partition.acquired_count
         assert archiving == partition.archiving_count
+
+    def _check_one_holder(self, index: int) -> None:
+        """In an ordered group, one member holds records of a partition, and none after one that waits."""
+        plans = self.core.group.plans
+        runs = self.core.partition(index).runs
+        held = [segment for segment in runs if segment.run.state in HELD]
+        holders = {plans[segment.run.plan_id or 0].member_id for segment in held}
+        assert len(holders) < 2, f"{index} is held by {holders}"
 
     def _compare_losses(self, group: ShareGroup) -> None:
         """Compares the records that the log lost, and the members to whom each loss is still to be reported."""

@@ -69,7 +69,7 @@ def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> N
 def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, gone: bool) -> None:
     """One run that was acquired before. ``gone``: the log does not hold it any more."""
     was, where = segment.run, f"{command}: {segment} -> {now}"
-    if isinstance(command, DecideRecords):
+    if isinstance(command, DecideRecords) and (segment.first <= command.last or not group.config.is_ordered):
         check_by_hand(group, command, was, now, gone)
         return
     assert was.state not in TERMINAL, f"what is done is done: {where}"
@@ -103,7 +103,7 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     assert not counted or (now.state == RecordState.ACQUIRED and isinstance(command, ACQUIRES)), where
     if now.state == RecordState.IN_PROGRESS and now != was:
         check_in_progress(group, command, was, now)
-    check_tries(command, was, now, plan)
+    check_tries(group, command, was, now, plan)
     if was.quarantined:
         answered = isinstance(command, CompletePlan) and (released or (not now.quarantined and _keeps_tries(group)))
         assert (not now.quarantined) == bool(answered), f"quarantined until a batch releases it, or it is done: {where}"
@@ -132,14 +132,16 @@ def check_by_hand(group: ShareGroup, command: DecideRecords, was: Run, now: Run,
         assert now == Run(RecordState.AVAILABLE, was.delivery_count, plan_id=plan_id, reason=command.reason), where
 
 
-def check_tries(command: Any, was: Run, now: Run, plan: AcquiredPlan | None) -> None:
-    """Which deliveries count as failed, and which as released."""
+def check_tries(group: ShareGroup, command: Any, was: Run, now: Run, plan: AcquiredPlan | None) -> None:
+    """Which deliveries count as failed, and which as released. In an ordered group, what goes back since an earlier
+    record does counts as neither."""
     failed, released = now.failures - was.failures, now.releases - was.releases
     query, where = plan is not None and plan.query, f"{command}: {was} -> {now}"
     if failed or released:
         assert was.state in HELD and plan is not None, f"nobody held it: {where}"
         assert not (failed and released), where
-    if was.state == RecordState.IN_PROGRESS and now.state == RecordState.AVAILABLE:
+    is_given_back = group.config.is_ordered and now.plan_id is None and not (failed or released)
+    if was.state == RecordState.IN_PROGRESS and now.state == RecordState.AVAILABLE and not is_given_back:
         assert failed, f"work that had begun and came to nothing is a failure: {where}"
     elif failed:
         assert isinstance(command, ENDS_A_DELIVERY), where

@@ -45,6 +45,7 @@ class MemberSteps:
         self.mode = "batch_optimized"
         self.sinks = SinkConfigs()
         self.locks = LockConfigs()
+        self.order = "none"
         self.epochs: dict[str, int] = {}
         self.processes: Counter[str] = Counter()
         self.seen: Counter[str] = self.model.met

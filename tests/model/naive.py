@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.isolation import solo_backoff_ms
+from tests.model.queues import give_back_after, take_along
 from tests.model.state import (
     ACQUIRED,
     ARCHIVED,
@@ -50,6 +51,9 @@ class Naive:
     locks: int = 1_000_000
     dead_letters: bool = False
     explicit: bool = False
+    ordered: bool = False
+    waits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By member of an ordered group that found everything held: until when it waits, and for which topic."""
     backoff: Backoff = field(default_factory=Backoff)
     solo_timeout_ms: int = 600_000
     reject_ratio: float = 1.0
@@ -293,8 +297,8 @@ class Naive:
     def end_session(self, member: Member, now_ms: int, *, left: bool) -> None:
         old = failed = False
         for plan in [p for p in self.plans.values() if p.member == member.name]:
-            delivered = len(plan.offsets)
-            for key, record in [h for h in self.held(plan) if h[1].state in HELD]:
+            delivered, carried = len(plan.offsets), dict(self.held(plan))
+            for key, record in [h for h in carried.items() if h[1].state in HELD]:
                 if key[1] < self.partitions[key[0]].log_start:
                     if plan.query:
                         self.log_lost(key, record.plan_id)
@@ -302,17 +306,20 @@ class Naive:
                 elif plan.query:
                     news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)
                     old, failed = old or news, failed or trial
-                elif record.state == IN_PROGRESS:
+                elif record.state == IN_PROGRESS and not self.ordered:
                     self.orphan(plan, key, record, now_ms)
                 elif left:
                     self.release(key, record)
                 else:
                     self.lose_consumer_lock(key, record)
+            if self.ordered and plan.query:
+                self.met["in order: taken along at a session's end"] += take_along(carried, plan)
         if old:
             self.evidence_is_old()
         if failed:
             member.evidence = False
         member.deadline_ms, member.unheard_until_ms = None, 0
+        self.waits.pop(member.name, None)
         self.settle()
 
     def signals_until_ms(self, plan: Plan, progress: tuple[int, int, str]) -> int:
@@ -358,6 +365,10 @@ class Naive:
         }
         return {name: limit for name, limit in limits.items() if (getattr(record, name) or 0) > limit}
 
+    def is_used(self) -> bool:
+        """Whether a member holds a record, or a query may come back to one."""
+        return any(record.state in HELD or plan.query for plan in self.plans.values() for _, record in self.held(plan))
+
     def all_records(self) -> list[Record]:
         return [record for partition in self.partitions.values() for record in partition.records.values()]
 
@@ -377,6 +388,7 @@ class Naive:
         for member in self.members.values():
             if member.deadline_ms is not None and member.deadline_ms < now_ms:
                 self.end_session(member, now_ms, left=False)
+        ended: set[Key] = set()
         for index, offset, record in locks:
             if record.state in HELD and record.deadline_ms is not None and record.deadline_ms < now_ms:
                 self.met["lost in progress"] += record.state == IN_PROGRESS
@@ -384,6 +396,11 @@ class Naive:
                     self.archive((index, offset), record)
                 else:
                     self.lose_consumer_lock((index, offset), record)
+                    ended.add((index, offset))
+        for index, offset in ended if self.ordered else ():
+            partition = self.partitions[index]
+            if partition.records[offset].state == AVAILABLE:
+                self.met["in order: a lock ends later ones"] += give_back_after(partition, offset)
         self.settle()
 
     def settle(self) -> None:
@@ -477,6 +494,7 @@ class Naive:
         """Every holder has one session timeout to come back, or what is left of a longer lock; the others join again.
         Renewals are forgotten, unless a snapshot has them."""
         self.extended_until_ms = now_ms + self.session_ms
+        self.waits.clear()
         for plan in self.plans.values():
             plan.held_since_ms = plan.acquired_ms
         for member in self.members.values():

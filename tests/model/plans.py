@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.core.isolation import integer_root
 from tests.model.naive import Naive
+from tests.model.queues import first_left, give_back_after
 from tests.model.state import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -78,7 +79,8 @@ class PlansModel(Naive):
         gone: list[Key] = []
         candidates: list[tuple[Key, Record]] = []
         old = trial_failed = False
-        for key, record in list(self.held(plan)):
+        carried = list(self.held(plan))
+        for key, record in carried:
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 gone.append(key)
                 self.archive(key, record, removed=True)
@@ -100,7 +102,7 @@ class PlansModel(Naive):
                     old = True
                 else:
                     candidates.append((key, record))
-        kept += self.cut(plan, candidates)
+        kept += self.cut(plan, candidates, first_left(carried) if self.ordered else None)
         if old:
             self.evidence_is_old()
         if trial_failed:
@@ -108,20 +110,30 @@ class PlansModel(Naive):
         self.settle()
         return sorted(kept, key=plan.offsets.index), gone
 
-    def cut(self, plan: Plan, candidates: list[tuple[Key, Record]]) -> list[Key]:
-        """The cut comes first: what is not kept goes back with its count unchanged."""
+    def cut(self, plan: Plan, candidates: list[tuple[Key, Record]], left: dict[int, int] | None = None) -> list[Key]:
+        """The cut comes first: what is not kept goes back with its count unchanged. ``left``: in an ordered group, the
+        first record of each partition that has left the batch."""
+        if left is not None:
+            for key, record in [c for c in candidates if c[0][1] > left.get(c[0][0], c[0][1])]:
+                record.state, record.plan_id = AVAILABLE, None
+                candidates.remove((key, record))
+                self.met["in order: taken along at a reclaim"] += 1
         if not candidates:
             return []
         first = candidates[0][1]
         kind, most = isolation_try(first, self.limit), most_together(first, self.limit, self.base)
-        kept = []
+        kept: list[Key] = []
+        stopped: set[int] = set()
         for key, record in candidates:
-            if isolation_try(record, self.limit) == kind and (most is None or len(kept) < most):
+            if key[0] in stopped:
+                record.state, record.plan_id = AVAILABLE, None
+            elif isolation_try(record, self.limit) == kind and (most is None or len(kept) < most):
                 record.state, record.not_before_ms, record.delay_ms, record.reason = ACQUIRED, None, None, ""
                 self.hand_out(key, record)
                 kept.append(key)
             else:
                 record.state, record.plan_id = AVAILABLE, None
+                stopped.update({key[0]} if self.ordered else ())
         return kept
 
     def reclaim(
@@ -196,8 +208,15 @@ class PlansModel(Naive):
                 self.outcome((index, offset), record, kind, now_ms, reason, delay_ms)
             elif record is not None and kind != 4 and self.holds(name, record):
                 self.archive((index, offset), record)
+        released = [o for o, kind in decided.items() if kind == 2 and self.is_available(index, o)]
+        if self.ordered and released:
+            self.met["in order: given back after a release"] += give_back_after(partition, min(released), decided)
         self.settle()
         return True
+
+    def is_available(self, index: int, offset: int) -> bool:
+        record = self.partitions[index].records.get(offset)
+        return record is not None and record.state == AVAILABLE
 
     def holds(self, name: str, record: Record) -> bool:
         plan = self.plans.get(record.plan_id or 0)

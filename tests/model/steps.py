@@ -45,10 +45,11 @@ from tests.model.compare import (
     share_partition_key,
     topic_id_of,
 )
-from tests.model.member_steps import MemberSteps
+from tests.model.member_steps import CONSUMERS, MemberSteps
 from tests.model.plans import Ack, Signal
+from tests.model.queues import is_held
 from tests.model.sinks import Row
-from tests.model.state import ACQUIRED, Key, Partition
+from tests.model.state import ACQUIRED, Key, Partition, Refused
 
 
 class Steps(MemberSteps):
@@ -124,18 +125,27 @@ class Steps(MemberSteps):
         )
 
     def config(
-        self, limit: int, base: int, mode: str, sinks: SinkConfigs | None = None, locks: LockConfigs | None = None
+        self,
+        limit: int,
+        base: int,
+        mode: str,
+        sinks: SinkConfigs | None = None,
+        locks: LockConfigs | None = None,
+        order: str = "",
     ) -> None:
-        """``sinks``, ``locks``: as they are, if they are not named."""
-        self.mode = mode
-        model, sinks, locks = self.model, sinks or self.sinks, locks or self.locks
-        self.sinks, self.locks = sinks, locks
-        configs = configs_of(limit, base, mode, sinks, locks)
-        self.both(
-            f"config {limit} {base} {mode} {sinks} {locks}",
-            AlterConfigs(configs=configs, drop_dead_letters=True),
-            lambda: None,
-        )
+        """``sinks``, ``locks``, ``order``: as they are, if they are not named."""
+        model, sinks, locks, order = self.model, sinks or self.sinks, locks or self.locks, order or self.order
+        configs = configs_of(limit, base, mode, sinks, locks, order)
+
+        def predict() -> None:
+            if (order == "partition") != model.ordered and model.is_used():
+                raise Refused("records are held")
+
+        what = f"config {limit} {base} {mode} {sinks} {locks} {order}"
+        if self.both(what, AlterConfigs(configs=configs, drop_dead_letters=True), predict) is None:
+            return
+        self.mode, self.sinks, self.locks, self.order = mode, sinks, locks, order
+        model.ordered = order == "partition"
         model.lock_ms, model.stale_ms, model.grace_ms = locks.lock_ms, locks.stale_ms, locks.grace_ms
         model.signals_extend_ms = locks.extension_ms
         model.limit, model.base, model.locks, model.solo_timeout_ms = limit, base, 100, SOLO_TIMEOUT_MS
@@ -170,6 +180,7 @@ class Steps(MemberSteps):
             topics=("orders",),
         )
         again: list[bool] = []
+        held = {index for index, partition in self.model.partitions.items() if is_held(partition)}
 
         def predict() -> None:
             plan = self.model.pending_plan(self.model.member(name, epoch), start)
@@ -185,7 +196,10 @@ class Steps(MemberSteps):
             assert chosen == {k: r.count for k, r in self.model.held(member.newest)}, "a plan not used comes back"
         else:
             ends = {index_of(b.topic_id, b.partition): b.end for b in bounds}
-            self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, ends, now_ms)
+            # What the plan before held below the log start counts as held until this answer.
+            free = {i: end for i, end in ends.items() if not (self.model.ordered and i in held)}
+            free = self.model.check_part(member, list(chosen), free, now_ms, self.assigned())
+            self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, free, now_ms)
             to_tell = bool(
                 self.model.unreported_losses or (member.pending is not None and member.pending.unreported_losses)
             )
@@ -195,7 +209,14 @@ class Steps(MemberSteps):
                 number = self.core.group.plan_id(reply.plan.plan_id)
                 self.model.acquired(member, number, list(chosen), reply.plan.trial, now_ms)
                 assert chosen == {k: self.model.at(k).count for k in chosen}
+            elif not self.model.is_paused(member, now_ms):
+                self.model.found_nothing(member, list(ends), now_ms)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
+
+    def assigned(self) -> dict[str, set[int]]:
+        """By ShareConsumer, the numbers of the share partitions that are assigned to it."""
+        assignment = self.core.group.assignment
+        return {name: {index_of(*key) for key in assignment.get(name, ())} for name in CONSUMERS}
 
     def start(
         self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False, own_mode: str = ""
@@ -382,14 +403,19 @@ class Steps(MemberSteps):
             beyond=beyond,
         )
         reply = self.both(f"fetch {name} {most}{' beyond' * beyond}", command, lambda: self.model.member(name, epoch))
-        if reply is None or not reply.plan_id:
+        if reply is None:
             return
-        chosen = self.keys(reply)
+        chosen, member = self.keys(reply), self.model.members[name]
+        mine = self.assigned()[name]
+        ends = {i: b.end for b in command.bounds if (i := index_of(b.topic_id, b.partition)) in mine or beyond}
+        self.model.check_fetched(member, list(chosen), ends, now_ms, self.assigned())
+        if not reply.plan_id:
+            self.model.found_nothing(member, list(ends), now_ms)
+            return
         for index in {k[0] for k in chosen}:
             assigned = share_partition_key(index) in self.core.group.assignment[name]
             assert beyond or assigned, f"{name} is not assigned {index}"
             self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode, now_ms)
-        member = self.model.members[name]
         self.model.acquired(member, self.core.group.plan_id(reply.plan_id), list(chosen), False, now_ms)
         assert chosen == {k: self.model.at(k).count for k in chosen}
         self.comparison.handed_out(chosen, (name, epoch, reply.plan_id))

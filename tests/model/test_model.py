@@ -12,10 +12,19 @@ from coordinator.protocol.errors import InvalidRecordState
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.model.state import Refused
-from tests.model.walk import Walk
+from tests.model.walk import ORDERED, Walk
 
 STEPS = 1_500
 SEEDS_TO_FIND_A_MISTAKE = 150
+RULES_OF_ORDER = (
+    "earlier plans ended",
+    "taken along at a reclaim",
+    "taken along at a session's end",
+    "given back after a release",
+    "a lock ends later ones",
+    "waits",
+    "left to a member that waits",
+)
 FOUND_HERE = [
     search("model", name_of(mistake), mistake.make, mistake.model)
     for mistake in MISTAKES.values()
@@ -25,7 +34,7 @@ FOUND_HERE = [
 
 @pytest.mark.parametrize("walk", range(10))
 def test_the_engine_and_the_model_agree_on_random_walks(walk: int) -> None:
-    seed = random.randrange(10**9) if walk else 1
+    seed = random.randrange(2 * ORDERED) if walk else 1
     print(f"python -m tests.model --seed {seed} --steps {STEPS}")
     one = Walk(seed)
     try:
@@ -75,6 +84,15 @@ def test_walks_meet_every_action_of_an_administrator(seen: Counter[str]) -> None
     actions = ("alter", "archive", "release", "delete_offsets", "delete_group")
     assert all(seen[action] and seen[f"{action} refused"] for action in actions), seen
     assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
+
+
+def test_walks_of_groups_in_order_meet_every_rule_of_order() -> None:
+    met = Counter[str]()
+    for seed in range(ORDERED, ORDERED + 9):
+        walk = Walk(seed)
+        walk.run(500)
+        met += walk.seen
+    assert all(met[f"in order: {what}"] for what in RULES_OF_ORDER), met
 
 
 @pytest.mark.slow

@@ -21,6 +21,9 @@ MEMBERS_KEPT = 2
 """A group keeps this number of its five members, so that some are forgotten."""
 
 
+ORDERED = 10**9
+"""The groups of walks from this seed on are in order by partition, most of the time."""
+
 BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 """The clock of an owner may be this far behind the clock of the owner before; with the last number it begins at 0."""
 
@@ -30,7 +33,9 @@ class Walk:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
+        self.is_ordered = seed >= ORDERED
         self.steps = Steps()
+        self.steps.order = "partition" if self.is_ordered else "none"
         self.seen = self.steps.seen
         self.trace = self.steps.trace
         self.config()
@@ -44,8 +49,8 @@ class Walk:
 
     def step(self) -> None:
         self.steps.make_topic_if_forgotten()
-        names = tuple(ACTIONS)
-        action = self.chance.choices(names, weights=[ACTIONS[n] for n in names])[0]
+        actions = ACTIONS_IN_ORDER if self.is_ordered else ACTIONS
+        action = self.chance.choices(tuple(actions), weights=tuple(actions.values()))[0]
         getattr(self, action)()
         self.steps.comparison.compare()
 
@@ -197,7 +202,10 @@ class Walk:
             extension_ms=self.chance.choice((20_000, 1_800_000)),
             grace_ms=self.chance.choice((0, 5_000, 60_000)),
         )
-        self.steps.config(limit, base, self.chance.choice(("batch_optimized", "record_limit")), sinks, locks)
+        mode, order = self.chance.choice(("batch_optimized", "record_limit")), ""
+        if self.is_ordered and self.chance.random() < 0.3:
+            order = self.chance.choice(("partition", "partition", "none"))
+        self.steps.config(limit, base, mode, sinks, locks, order)
 
     # --- queries
 
@@ -345,6 +353,49 @@ class Walk:
         self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
         self.steps.comparison.compare()
 
+    def fails(self) -> None:
+        """A query's process dies again and again with its batch, or is silent for longer than a session; at times an
+        administrator decides records of the batch."""
+        name = self._any(QUERIES)
+        self.steps.join_again(name)
+        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((3, 8, 40)))
+        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+        for _ in range(self.chance.choice((1, 2, 4, 6))):
+            if self.chance.random() < 0.2:
+                self.by_hand()
+            if self.chance.random() < 0.3:
+                self.steps.pass_time(46_000)
+            self.steps.comparison.compare()
+            self.steps.replay(name, self.steps.newest(name))
+
+    def waits(self) -> None:
+        """A query holds what there is, a ShareConsumer finds everything held, and the query acquires again."""
+        name, consumer = self._any(QUERIES), self._any(CONSUMERS)
+        self.steps.join_again(name)
+        self.steps.join_again(consumer)
+        for _ in range(2):
+            self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+            self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), 40)
+            self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+            self.steps.fetch(consumer, self.steps.epochs[consumer], 10)
+            self.steps.comparison.compare()
+            self.new_records()
+            self.new_records()
+
+    def renews(self) -> None:
+        """A ShareConsumer renews some of its locks, and the others end."""
+        name, index = self._any(CONSUMERS), self._index()
+        self.steps.join_again(name)
+        self.steps.fetch(name, self.steps.epochs[name], 10)
+        self.steps.pass_time(20_000)
+        self.steps.heartbeat(name, self.steps.epochs[name])
+        held = self.steps.held_by(name, index)
+        acks = pieces((o, count, 4, False) for o, count in held.items() if self.chance.random() < 0.5)
+        if acks:
+            self.steps.acknowledge(name, self.steps.epochs[name], index, acks)
+        self.steps.pass_time(10_001)
+
     def dead_letters(self) -> None:
         """Some of those that are wanted; now and then one that nobody waits for."""
         keys = [w for w in self.steps.model.waiting_for_dead_letters() if self.chance.random() < 0.7]
@@ -432,3 +483,4 @@ ACTIONS = {
     "delete_offsets": 0.7,
     "delete_group": 0.3,
 }
+ACTIONS_IN_ORDER = {**ACTIONS, "fails": 5, "waits": 3, "renews": 3}
