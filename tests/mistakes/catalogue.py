@@ -13,6 +13,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     isolation,
     membership,
     on_demand,
+    order,
     owners,
     placement,
     plans,

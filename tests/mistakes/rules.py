@@ -72,6 +72,12 @@ DEAD_LETTER_FIRST = "5 lossless: nothing is archived before its dead letter is w
 RESERVED_TOPICS = "5 no dead letter and no redriven record is written to a topic of Kafka's or of ours"
 ALLOWED_TOPICS = "5 the coordinator reads and writes only what an administrator has allowed"
 DEAD_LETTERS_ARE_WAITED_FOR = "5 a dead letter topic for which records wait is unset by force alone"
+ORDER_HAS_ONE_HOLDER = "2 in order, nothing is acquired from a partition of which a member holds a record"
+ORDER_IS_A_PREFIX = "2 in order, a record is acquired when all earlier ones are done, or together with them"
+ORDER_ENDS_EARLIER_PLANS = "2 in order, an acquisition ends all earlier plans in its partition"
+ORDER_TAKES_ALONG = "2 in order, what leaves a plan without being done takes along what follows it"
+ORDER_LEAVES_A_PART = "2 in order, a member that waits gets its part of the partitions, and no record starves"
+ORDER_IS_NOT_CHANGED_IN_USE = "2 the order of a group does not change while members hold, or may come back to, records"
 
 WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if name.isupper())
 """Every rule above. Rules of the Kafka store have tests of their own."""

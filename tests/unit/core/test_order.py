@@ -148,13 +148,40 @@ def test_a_slice_keeps_the_front_of_each_partition() -> None:
     assert held == [[(0, 0)], []]
 
 
+def test_a_cut_keeps_nothing_behind_what_it_gives_back() -> None:
+    """Records 3 and 4 were released by hand, so they are not on the try of the others, and leave the batch."""
+    group = ordered(records=10, **{"share.delivery.count.limit": "3"})
+    plan = begun(group, limit=10)
+    by_hand = {"decision": "release", "reason": "", "execute": True}
+    group.run(DecideRecords(group_id="billing", topic="orders", partition=0, first=3, last=4, **by_hand))
+    assert ranges(group.restart(plan, "a")) == [(0, 2, 2)]
+
+
+def test_a_quarantined_record_behind_one_that_waits_is_not_tried() -> None:
+    group = ordered(records=2, **{**WITH_BACKOFF, "share.delivery.count.limit": "2"})
+    plan = begun(group, limit=2)
+    replayed_until(group, plan, 2)
+    by_hand = {"decision": "release", "reason": "", "execute": True}
+    group.run(DecideRecords(group_id="billing", topic="orders", partition=0, first=0, last=0, **by_hand))
+    group.complete(plan, "a")
+    alone = begun(group, plan)
+    group.stage(OutcomeRun(0, 0, 3, RELEASE))
+    group.complete(alone, "a")
+    assert acquired(group, alone) == [], "record 1 may be tried alone, and record 0 waits"
+
+
+def with_one_released(**configs: str) -> tuple[GroupDriver, str]:
+    """Query a holds the records 0 to 2, of which record 0 was released before: a failure quarantines it alone."""
+    group = ordered(records=3, **{"share.delivery.count.limit": "2", **configs})
+    plan = begun(group, limit=1)
+    group.stage(OutcomeRun(0, 0, 1, RELEASE))
+    return group, begun(group, plan)
+
+
 def test_a_quarantined_record_takes_along_what_follows_it() -> None:
-    group = ordered(records=3, **{"share.isolation.base": "1"})
-    plan = begun(group, limit=3)
-    replayed_until(group, plan, 5)
-    front = group.partition().runs.at(0)
-    assert front is not None and front.run.quarantined
-    assert not group.partition().runs.carried, "records after it left the batch as well"
+    group, plan = with_one_released()
+    assert offsets(group.restart(plan, "a")) == 0
+    assert not group.partition().runs.carried
 
 
 def test_nothing_passes_a_quarantined_record() -> None:
@@ -175,12 +202,9 @@ def test_a_quarantined_record_is_tried_alone_only_at_the_front() -> None:
 
 
 def test_a_sessions_end_takes_along_what_follows_a_quarantined_record() -> None:
-    group = ordered(records=3, **{"share.isolation.base": "1", "share.delivery.count.limit": "2"})
-    plan = begun(group, limit=1)
-    replayed_until(group, plan, 1)
+    group, _ = with_one_released()
     group.pass_time(SESSION_MS + 1)
-    front = group.partition().runs.at(0)
-    assert front is not None and front.run.quarantined
+    assert group.partition().runs.has_quarantined
     assert not group.partition().runs.carried
 
 
