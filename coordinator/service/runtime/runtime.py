@@ -70,7 +70,8 @@ served meanwhile."""
 TOLD_FROM_MS = 1_000  # a shorter stall is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall. A join that waited during the stall may be from a
-client that has found another coordinator since; a client that still waits asks again."""
+client that has found another coordinator since; a client that still waits asks again. A look at a large group is no
+such stall: a new member's join looks at the group first, and would keep itself from claiming it each time."""
 PAUSED = "this process was paused and accepts no groups yet; retry in two seconds"
 SNAPSHOT_AFTER = 500  # a snapshot is due after this many appends, so that a load reads few records
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # the pause after a failed snapshot doubles up to this time
@@ -135,6 +136,8 @@ class CoordinatorRuntime:
         self._clock = clock
         self._once = LogOnce(_log)
         self._no_claims_until_ms = 0
+        self._looked_ms = 0
+        """How long reads for looks have taken since the last step."""
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
@@ -247,8 +250,10 @@ class CoordinatorRuntime:
 
     def _extend_deadlines(self, round_: Round, stalled_ms: int, unread_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard."""
-        if stalled_ms > TOLD_FROM_MS:
+        looked_ms, self._looked_ms = self._looked_ms, 0
+        if stalled_ms - looked_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
+        if stalled_ms > TOLD_FROM_MS:
             _log.warning(
                 "the process was paused, or blocked on its store, for %d ms: all sessions are extended",
                 stalled_ms,
@@ -473,9 +478,13 @@ class CoordinatorRuntime:
         """A read-only copy of a group that another process may own; None if it must be loaded for writing."""
         if group_id in self.groups:
             return None
-        with round_.asking_brokers(), self._reading():
-            records = self.store.peek(group_id)
-            return None if records is None else self._replayed(group_id, records)[0]
+        begun_ms = self._now(round_.now_ms)
+        try:
+            with round_.asking_brokers(), self._reading():
+                records = self.store.peek(group_id)
+                return None if records is None else self._replayed(group_id, records)[0]
+        finally:
+            self._looked_ms += self._now(round_.now_ms) - begun_ms
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

@@ -39,7 +39,11 @@ class JumpingClock(Clock):
 class SlowStore(SqliteStore):
     """A store whose next append takes as long as `append_ms` says."""
 
-    clock, append_ms = None, 0
+    clock, append_ms, peek_ms = None, 0, 0
+
+    def peek(self, group_id):
+        self.clock.later_ms += self.peek_ms
+        return super().peek(group_id)
 
     def append(self, appends, now_ms):
         self.clock.later_ms += self.append_ms
@@ -90,6 +94,14 @@ def test_an_append_longer_than_a_session_ends_no_session(event_loop):
     event_loop.call("billing", one(JoinGroup(group_id="billing", member_id="m2", process_id="p2")))
     wait_until(lambda: has_its_time(event_loop), what="the session lives on")
     assert event_loop.runtime.groups["billing"].partitions["T", 0].acquired_count == 10
+
+
+def test_a_long_look_at_a_group_keeps_no_join_from_it(event_loop):
+    """A new member's join looks at the group before it claims the group, and would do so each time it asks again."""
+    event_loop.runtime.store.peek_ms = 10 * TOLD_FROM_MS
+    event_loop.call("orders", one(MeasureGroup(group_id="orders")), Access.PEEK)
+    event_loop.call("orders", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
+    assert has_its_time(event_loop), "nobody was heard meanwhile"
 
 
 def test_a_round_that_reads_state_for_long_is_not_stuck(event_loop, monkeypatch):
