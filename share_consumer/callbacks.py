@@ -23,8 +23,8 @@ MOST_WAITING = 10_000
 
 
 class Callbacks:
-    """The callbacks of one consumer, by their key. Call ``serve`` and ``close`` in the program's thread only; the first
-    ``serve`` connects."""
+    """The callbacks of one consumer, by their key. Call ``serve``, ``report`` and ``close`` in the program's thread
+    only; ``start``, or the first ``serve``, connects."""
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
         self._functions = functions
@@ -39,14 +39,22 @@ class Callbacks:
     def __bool__(self) -> bool:
         return bool(self._functions)
 
-    def serve(self, config: Mapping[str, Any]) -> None:
-        """Call the functions for everything reported since the last call. ``config``: that of the clients that read.
-        Raises what a function raises; the next call continues with the next report."""
-        while self._reports:
-            self._reports.popleft()()
+    def start(self, config: Mapping[str, Any]) -> None:
+        """Make the client that watches the brokers. ``config``: that of the clients that read. Raises as new_client."""
         if self._client is None and self._functions:
             settings = {**dict(client_config(config, "read_uncommitted")), **self._functions}
             self._client = new_client(Consumer, settings)
+
+    def serve(self, config: Mapping[str, Any]) -> None:
+        """Start, and call the functions for everything reported since the last call. Raises as ``report``."""
+        self._report_of_readers()
+        self.start(config)
+        self.report()
+
+    def report(self) -> None:
+        """Call the functions for everything reported since the last call. Raises what a function raises; the next call
+        continues with the next report."""
+        self._report_of_readers()
         while self._client is not None and self._client.poll(0) is not None:
             pass  # an error of which error_cb was told
 
@@ -55,11 +63,25 @@ class Callbacks:
             self._client.set_sasl_credentials(username, password)
 
     def close(self) -> None:
-        """Call the functions for the remaining reports, and close the client. Raises what a function raises."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            self._functions = {}
-            client.close()
+        """Call the functions for the remaining reports, and close the client. Raises what a function raises first."""
+        client, self._client = self._client, None
+        self._functions = {}
+        raised: list[Exception] = []
+        while self._reports:
+            try:
+                self._report_of_readers()
+            except Exception as error:  # noqa: BLE001 - the program's, which comes out below
+                raised.append(error)
+        try:
+            if client is not None:
+                client.close()
+        finally:
+            if raised:
+                raise raised[0]
+
+    def _report_of_readers(self) -> None:
+        while self._reports:
+            self._reports.popleft()()
 
 
 def _log(logger: Any, *arguments: object) -> None:

@@ -11,7 +11,6 @@ import os
 import time
 import weakref
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -145,6 +144,9 @@ class ShareConsumer:
     def _change_subscription(self, topics: tuple[str, ...]) -> None:
         if self._taking:  # a poll was interrupted while it took them: they are the next poll's, and not given back
             self._take()
+        if topics:
+            with suppress(Exception):  # the next poll or commit says it
+                self._callbacks.start(self._options.client_config)
         before, self._topics = self._topics, topics
         if before != topics and (before or self._membership.joined is not None):
             self._supply.subscribe(topics)
@@ -536,18 +538,36 @@ class ShareConsumer:
             self._membership.end_retries(OUTAGE_PATIENCE_S)
             has_joined = self._membership.joined is not None
             deadline_s = time.monotonic() + (most_s if has_joined else min(most_s, OUTAGE_PATIENCE_S))
-            with suppress(FutureTimeoutError):  # the session ends by itself
-                if self._riding is not None:  # outcomes that the leaving must not overtake
-                    self._riding.result(max(deadline_s - time.monotonic(), 0))
-            with suppress(FutureTimeoutError):
-                self._leaving = self._leaving or self._acknowledgements.close(self._leave)
-                self._leaving.result(max(deadline_s - time.monotonic(), 0))
+            raised: list[Exception] = []
+            if self._riding is not None:  # outcomes that the leaving must not overtake
+                self._wait_to_close(self._riding, deadline_s, raised)
+            self._leaving = self._leaving or self._acknowledgements.close(self._leave)
+            self._wait_to_close(self._leaving, deadline_s, raised)  # if it is late, the session ends by itself
             self._inside.closed = True
             try:
                 self._acknowledgements.call_back(self._acknowledgements.settled())
             except Exception:  # as confluent's: a callback does not fail close()
                 logger.exception("the acknowledgement commit callback failed at close()")
             self._callbacks.close()
+            if raised:
+                raise raised[0]
+
+    def _wait_to_close(self, future: Future[Any], deadline_s: float, raised: list[Exception]) -> None:
+        """Wait for the future, and call the program's callbacks meanwhile: what they raise comes out when all is
+        closed."""
+        waiting = Waiting(self._callbacks.report if self._callbacks else None)
+        future.add_done_callback(waiting.tell)
+        is_over = False
+        while not is_over:
+            is_over = future.done() or time.monotonic() >= deadline_s
+            try:
+                waiting.until(future.done, deadline_s)
+            except Exception as error:  # noqa: BLE001 - the program's: close() raises it
+                raised.append(error)
+            else:
+                is_over = True
+        if future.done():
+            future.result()
 
     def _leave(self) -> None:
         self._supply.leave()

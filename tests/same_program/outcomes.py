@@ -26,6 +26,21 @@ def implicit_commit(w: World) -> None:
     w.commit(consumer)
 
 
+def commits_in_a_row(w: World) -> None:
+    """Explicit mode: a commit without a new outcome answers nothing, also after commit_async."""
+    topic, group = w.topic(3), w.group()
+    consumer = w.explicit(group, [topic], max_poll_records=3)
+    first, second, third = w.poll(consumer)
+    for message in (first, second):
+        consumer.acknowledge(message)
+        w.commit(consumer)
+        w.commit(consumer)
+    consumer.acknowledge(third)
+    w.tries("commit_async", consumer.commit_async)
+    w.commit(consumer)
+    w.poll_nothing(consumer)
+
+
 def explicit(w: World) -> None:
     """Accepted records do not come again."""
     topic, group = w.topic(4), w.group()
@@ -135,6 +150,7 @@ def records_as_they_were_written(w: World) -> None:
 PROGRAMS = (
     implicit,
     implicit_commit,
+    commits_in_a_row,
     explicit,
     mixed_outcomes,
     newest_outcome,

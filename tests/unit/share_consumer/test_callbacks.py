@@ -16,6 +16,7 @@ from share_consumer import callbacks
 from share_consumer.waiting import Waiting
 from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG
+from tests.support.waiting import wait_until
 
 KEYS = ("error_cb", "stats_cb", "throttle_cb", "logger")
 
@@ -126,6 +127,42 @@ def test_close_makes_the_last_reports_and_closes_the_client(monkeypatch) -> None
         program.consumer.close()
     assert client.is_closed
     program.consumer.close()
+
+
+@pytest.mark.usefixtures("unreached")
+@pytest.mark.parametrize("key", KEYS)
+def test_close_calls_what_is_due_before_and_while_it_waits(monkeypatch, key) -> None:
+    """The reports of the clients that read among them; what a callback raises comes out when all is closed."""
+    program = Program(monkeypatch, raises=key)
+    program.consumer.subscribe(["orders"])
+    program.consumer.poll(0)
+    (client,) = program.clients
+    program.reports_of_readers()
+    client.reports += [lambda key=key: program.report(client.config, key, "idle") for key in KEYS]
+    leave, called = program.consumer._leave, []
+
+    def leaves() -> None:
+        wait_until(lambda: len(program.called) == 2 * len(KEYS), what="the callbacks are called while close() waits")
+        called.append(len(program.called))
+        leave()
+
+    monkeypatch.setattr(program.consumer, "_leave", leaves)
+    with pytest.raises(LookupError, match=key):
+        program.consumer.close()
+    assert called == [2 * len(KEYS)] and client.is_closed
+    assert {thread for _, _, thread in program.called} == {threading.get_ident()}
+    program.consumer.close()
+
+
+@pytest.mark.usefixtures("unreached")
+def test_a_subscription_begins_to_watch_the_brokers(monkeypatch) -> None:
+    """So that a commit_async without a poll before it has something to tell."""
+    program = Program(monkeypatch)
+    program.consumer.subscribe(["orders"])
+    (client,) = program.clients
+    client.reports.append(lambda: program.report(client.config, "error_cb", "all brokers are down"))
+    program.consumer.commit_async()
+    assert [what for _, what, _ in program.called] == ["all brokers are down"]
 
 
 def test_a_wait_serves_the_callbacks_until_it_ends() -> None:
