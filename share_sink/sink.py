@@ -6,18 +6,17 @@ Rule: the driver opens the sink, and reports everything wrong with it by name. E
 from __future__ import annotations
 
 import socket
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_replaced
-from coordinator.client.endings import ANSWER_S, tell_ending
+from coordinator.client.endings import soon, tell_ending
 from coordinator.client.group_options import connect
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import OpenSink, SinkOpened
@@ -84,16 +83,13 @@ def telling_the_group(options: SinkOptions) -> Iterator[None]:
         yield
     except ShareGroupError as error:
         if not error.retriable and error.kafka_error != "COORDINATOR_NOT_AVAILABLE":
-            telling = threading.Thread(target=_tell, args=(options, error), name="share-ending", daemon=True)
-            telling.start()
-            telling.join(2 * ANSWER_S)  # one part to connect, if this process has not, and one for the answer
+            soon(partial(_tell, options, error))
         raise
 
 
 def _tell(options: SinkOptions, error: ShareGroupError) -> None:
-    with suppress(ShareGroupError):
-        who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
-        tell_ending(coordinator_of(options), options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
+    who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
+    tell_ending(coordinator_of(options), options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:

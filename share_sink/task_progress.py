@@ -11,19 +11,16 @@ import os
 import socket
 import threading
 import time
-from functools import lru_cache
 from typing import NamedTuple
 
 from pyspark import TaskContext
 
-from coordinator.client.client import CoordinatorClient
-from coordinator.client.endpoints import Endpoints
-from coordinator.client.on_demand import RunningHere
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import ReportProgress
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_spark.log import log_for_query
+from share_spark.task_client import client_of, here
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_start
 
 EVERY_S = 1.0
@@ -126,9 +123,7 @@ class _Sender:
                 _say(_NO_PLAN)
             for plan in plans:
                 log_for_query(group=plan.group_id)
-                _client_of(plan).ask(
-                    _request(plan, signal), plan.group_id, once=True, answer_timeout_s=ANSWER_TIMEOUT_S
-                )
+                client_of(plan).ask(_request(plan, signal), plan.group_id, once=True, answer_timeout_s=ANSWER_TIMEOUT_S)
             self._failing_since_s = None
         except Exception as error:  # noqa: BLE001 - a signal never fails a task
             if isinstance(error, CoordinatorNotAvailable) and plan is not None and self._may_start(plan):
@@ -142,7 +137,7 @@ class _Sender:
         self._failing_since_s = self._failing_since_s or now_s
         if not plan.state_store or now_s - self._failing_since_s > START_S:
             return False
-        return want_start(_here(plan.cluster_id, plan.state_store).key)
+        return want_start(here(plan.cluster_id, plan.state_store).key)
 
 
 def _request(plan: TaskPlan, signal: _Signal) -> ReportProgress:
@@ -155,21 +150,6 @@ def _request(plan: TaskPlan, signal: _Signal) -> ReportProgress:
         host=socket.gethostname(),
         hint=signal.hint,
     )
-
-
-def _client_of(plan: TaskPlan) -> CoordinatorClient:
-    return _client(tuple(sorted(plan.configs.items())), plan.cluster_id, plan.state_store)
-
-
-@lru_cache(maxsize=8)
-def _client(configs: tuple[tuple[str, str], ...], cluster_id: str, state_store: str) -> CoordinatorClient:
-    directory = _here(cluster_id, state_store) if state_store else Endpoints.of(dict(configs))
-    return CoordinatorClient(directory, retry_timeout_s=0.0)
-
-
-def _here(cluster_id: str, state_store: str) -> RunningHere:
-    """Returns how to find this host's coordinator on demand, which another process starts."""
-    return RunningHere(bootstrap_servers="", kafka_config={}, cluster_id=cluster_id, state_store=state_store)
 
 
 _making = threading.Lock()

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from coordinator.protocol.errors import UnsafeDirectory
+from coordinator.protocol.errors import ShareGroupError, UnsafeDirectory
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce, settled
 from coordinator.protocol.values import client_text
@@ -29,7 +29,8 @@ from share_sink.sink import Sink, coordinator_of, telling_the_group
 from share_sink.stream_arrow_writer import StreamArrowWriter
 from share_spark.border import named_errors_first
 from share_spark.log import log_for_query
-from share_spark.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, noted, query_name
+from share_spark.task_client import tell_task_error
+from share_spark.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, TaskPlan, noted, query_name
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class ShareGroupStreamWriter(StreamArrowWriter):
 
     @named_errors_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_task(self._sink, iterator)
+        return _write_or_tell(self._sink, iterator)
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -97,7 +98,7 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
 
     @named_errors_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_task(self._sink, iterator)
+        return _write_or_tell(self._sink, iterator)
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -107,6 +108,15 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
     @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort_batch(self._sink, messages)
+
+
+def _write_or_tell(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
+    """As :func:`write_task`. A named error reaches the group as well."""
+    try:
+        return write_task(sink, batches)
+    except ShareGroupError as error:
+        tell_task_error(_plans_of(sink, TaskContext.get()), error)
+        raise
 
 
 def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
@@ -138,7 +148,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
         return TaskOutcomes(
             batch=batch,
             write=sink.name,
-            plans=_plans_of(sink, context),
+            plans={plan.plan_id: plan.member_epoch for plan in _plans_of(sink, context)},
             incarnation=sink.opened.incarnation,
             runs=_to_bytes(coalesce(pa.concat_tables([SCHEMA.empty_table(), *decided]))),
             rows=rows,
@@ -217,18 +227,17 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
     )
 
 
-def _plans_of(sink: Sink, context: TaskContext | None) -> dict[str, int]:
-    """Returns the plans of the task's batch in the sink's group, with the epoch of their member, as noted on this host
-    by the tasks that read them. None if no task of the batch has read here, or if the task's thread is not its query's:
-    a thread of foreachBatch has no query or, in a pool that several queries use, another one."""
+def _plans_of(sink: Sink, context: TaskContext | None) -> list[TaskPlan]:
+    """Returns the plans of the task's batch in the sink's group, as noted on this host by the tasks that read them.
+    None if no task of the batch has read here, or if the task's thread is not its query's: a thread of foreachBatch has
+    no query or, in a pool that several queries use, another one."""
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
     if not query_id or not batch_id or str(_batch_of(sink, context).batch_id) != batch_id:
-        return {}
+        return []
     with suppress(OSError, UnsafeDirectory):
-        plans = noted(query_id, batch_id)
-        return {plan.plan_id: plan.member_epoch for plan in plans if plan.group_id == sink.options.group_id}
-    return {}
+        return [plan for plan in noted(query_id, batch_id) if plan.group_id == sink.options.group_id]
+    return []
 
 
 def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:

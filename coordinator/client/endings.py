@@ -6,6 +6,8 @@ Rule: the process ends as it would without this. The group is told over the open
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from coordinator.client.client import CoordinatorClient
@@ -23,8 +25,25 @@ _END = 300
 def tell_ending(client: CoordinatorClient, group_id: str, error: ShareGroupError, **who: Any) -> None:
     """Tell the group that the process of ``who`` ends with this error (ReportEnding). Nothing is raised."""
     with contextlib.suppress(Exception):
-        said = ReportEnding(group_id=group_id, error=type(error).__name__, text=_text_of(error), **who)
-        client.ask_connected(said, ANSWER_S, group_id)
+        client.ask_connected(ending_of(group_id, error, **who), ANSWER_S, group_id)
+
+
+def ending_of(group_id: str, error: ShareGroupError, **who: Any) -> ReportEnding:
+    """The request that tells the error. ``who``: the fields that say which process ends."""
+    return ReportEnding(group_id=group_id, error=type(error).__name__, text=_text_of(error), **who)
+
+
+def soon(tell: Callable[[], None]) -> None:
+    """Call ``tell``, which may have to connect first, and wait for it for two times ANSWER_S at most. Nothing is
+    raised."""
+
+    def told() -> None:
+        with contextlib.suppress(Exception):
+            tell()
+
+    thread = threading.Thread(target=told, name="share-ending", daemon=True)
+    thread.start()
+    thread.join(2 * ANSWER_S)
 
 
 def _text_of(error: ShareGroupError) -> str:

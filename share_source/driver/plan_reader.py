@@ -51,6 +51,7 @@ from share_source.held_back import tell_held_back
 from share_source.options import SourceOptions
 from share_spark.border import named_errors_first, named_errors_first_in
 from share_spark.log import log_for_query
+from share_spark.task_client import tell_task_error
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note, offer_start
 
 if TYPE_CHECKING:
@@ -302,7 +303,8 @@ class PlanReader(DataSourceStreamReader):
         assert isinstance(partition, TaskPartition)
         if partition.plan is not None:
             _leave_note(partition.plan, partition.task.kafka_config)
-        return named_errors_first_in(read_task(partition.task))
+        plans = [] if partition.plan is None else [partition.plan]
+        return named_errors_first_in(_telling_groups(plans, read_task(partition.task)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Completes nothing, since Spark calls this too late or never: the next ``latestOffset(start=end)`` tells that
@@ -337,6 +339,15 @@ class PlanReader(DataSourceStreamReader):
             reply = self._session.call(lambda who: LatestOffsets(**who))
             self._until, self._began_ms = reply.ends, reply.now_ms
         return self._session
+
+
+def _telling_groups(plans: list[TaskPlan], items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a task's records. A named error reaches the group as well."""
+    try:
+        yield from items
+    except ShareGroupError as error:
+        tell_task_error(plans, error)
+        raise
 
 
 def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:

@@ -85,6 +85,9 @@ class DriverClient:
             return OffsetsReply(ends=ends, now_ms=self.group.now_ms)
         return self.group.run(request)
 
+    def ask(self, request: Any, group_id: str, **how: Any) -> Any:
+        return self.ask_connected(request, 0.0, group_id)
+
     def ask_connected(self, request: Any, answer_timeout_s: float, group_id: str) -> Any:
         self.asked.append(request)
         return self.group.run(request)

@@ -21,9 +21,8 @@ def shown(group: ShareGroup, member: Member, now_ms: int) -> QueryEnding | None:
         return None
     session_ms = group.config.share_session_timeout_ms
     has_session = member.active and member.member_id not in group.unheard
-    spoke_epoch = max(ending.epoch, ending.counted_epoch)
-    runs = has_session and (member.member_epoch > spoke_epoch or now_ms - ending.last_ms > session_ms)
-    times = ending.times + (not runs and ending.epoch > ending.counted_epoch)
+    runs = has_session and (member.member_epoch > ending.counted_epoch or now_ms - ending.last_ms > session_ms)
+    times = ending.times + (not runs and ending.epoch > ending.counted_epoch)  # a task's error was the process's last
     if runs:
         least = TOLD_AGAIN if ending.error else TOLD_WITHOUT_A_WORD
         if times < least or member.pending is None or not group.has_records_in_flight:

@@ -30,6 +30,7 @@ from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefuse
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
 from share_sink.writer import ShareGroupStreamWriter, TaskOutcomes, abort_batch, commit_batch, write_task
+from share_spark import task_client
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, note
 from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TYPES, batch, digest_of, row, schema
 
@@ -69,6 +70,9 @@ class Coordinator:
     def call(self, request: Any) -> SinkOpened:
         self.opened.append(request)
         return self.sink
+
+    def ask(self, request: ReportEnding, group_id: str, **how: Any) -> None:
+        self.told.append(request)
 
     def ask_connected(self, request: ReportEnding, answer_timeout_s: float, group_id: str) -> None:
         self.told.append(request)
@@ -618,6 +622,20 @@ def test_the_error_that_ends_a_sink_reaches_its_group(
     assert (first.error, first.text, first.member_id) == ("OverwriteRefused", str(refused.value), "")
     assert (first.client_host, first.client_pid, first.checkpoint) == (socket.gethostname(), 4711, "ckpt")
     assert second.error == "BatchReclaimed"
+
+
+def test_the_error_of_a_sinks_task_reaches_the_group_of_its_plan(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: Task("q", "7")))
+    monkeypatch.setattr(task_client, "client_of", lambda plan: coordinator)
+    plan = TaskPlan(group_id="billing", member_id="m1", member_epoch=3, plan_id="i1.7", configs={})
+    note("q", "7", plan)
+    with pytest.raises(UnknownOutcome):
+        ShareGroupStreamWriter(opened()).write(iter([batch(row(0, "acept"))]))
+    (said,) = coordinator.told
+    assert (said.error, said.member_id, said.member_epoch, said.is_over) == ("UnknownOutcome", "m1", 3, False)
 
 
 def test_an_outage_is_not_told_to_a_coordinator_that_is_away(coordinator: Coordinator) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,9 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.option_errors import RefusedOption
 from coordinator.protocol.receipts import receipt_digest
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
-from share_source.errors import TriggerOnceRefused
+from share_source.driver import plan_reader
+from share_source.errors import ReadDenied, TriggerOnceRefused
+from share_spark import task_client
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
 from tests.support.sink_driver import said
@@ -131,6 +133,27 @@ def test_the_error_that_ends_a_query_reaches_its_group() -> None:
     (member,) = client.group.run(DescribeGroup(group_id="billing")).members
     assert member.ending is not None
     assert (member.ending.error, member.ending.text, member.ending.times) == ("StalePlan", str(stale.value), 3)
+
+
+def test_the_error_of_a_reading_task_reaches_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        end = source.latestOffset(source.initialOffset(), LIMIT)
+        (task,) = source.partitions({}, end)
+    denied = ReadDenied(topic="orders", reason="TOPIC_AUTHORIZATION_FAILED")
+
+    def read(of: object) -> Iterator[None]:
+        yield None
+        raise denied
+
+    monkeypatch.setattr(plan_reader, "read_task", read)
+    monkeypatch.setattr(task_client, "client_of", lambda plan: client)
+    with pytest.raises(ReadDenied):
+        list(source.read(task))
+    client.group.pass_time(SESSION_MS + 1)
+    (member,) = client.group.run(DescribeGroup(group_id="billing")).members
+    assert member.ending is not None
+    assert (member.ending.error, member.ending.text, member.ending.times) == ("ReadDenied", str(denied), 1)
 
 
 def test_what_is_gone_at_completion_is_not_told_as_unread(caplog: pytest.LogCaptureFixture) -> None:

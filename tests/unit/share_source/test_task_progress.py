@@ -69,7 +69,7 @@ def own_runtime_dir(monkeypatch, tmp_path):
 @pytest.fixture
 def coordinator(monkeypatch):
     coordinator = Coordinator()
-    monkeypatch.setattr(task_progress, "_client_of", lambda plan: coordinator)
+    monkeypatch.setattr(task_progress, "client_of", lambda plan: coordinator)
     return coordinator
 
 
@@ -183,7 +183,7 @@ def test_a_host_where_none_can_be_started_says_so_once(coordinator, works, monke
 
 
 def test_the_coordinator_of_this_host_is_found_and_not_started():
-    here = task_progress._here("a-cluster", "kafka")
+    here = task_progress.here("a-cluster", "kafka")
     with pytest.raises(Unreachable, match="does not run on this host"):
         here.connect()
     assert (
