@@ -34,7 +34,7 @@ RECORD = (KEY, VALUE, HEADERS)
 _INT = (ByteType, ShortType, IntegerType)
 _BYTES = (BinaryType, StringType)
 _AS_IT_CAME = "Keep it as it came from the source."
-_ADD = "Add the column acknowledgement: accept, release, reject or null, which is accept."
+_ADD = "Add the column acknowledgement: accept, release, reject, defer or null, which is accept."
 _KEEP = "Keep the column {} as it came from the source: name it in select, and in the schema of mapInPandas."
 _RENAME = "Rename or drop it: a dead letter copies this column, and without it the source record's own."
 
@@ -52,7 +52,7 @@ _REQUIRED: dict[str, _Wanted] = {
     OFFSET: _Wanted("bigint", (*_INT, LongType)),
     DELIVERY_COUNT: _Wanted("int", _INT),
     DIGEST: _Wanted("bigint", (LongType,)),
-    ACKNOWLEDGEMENT: _Wanted("string", (StringType,), "It is accept, release, reject or null, which is accept."),
+    ACKNOWLEDGEMENT: _Wanted("string", (StringType,), "It is accept, release, reject, defer or null, which is accept."),
 }
 _OPTIONAL: dict[str, _Wanted] = {
     REASON: _Wanted("string", (StringType,), "Cast it to string."),

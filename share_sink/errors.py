@@ -45,8 +45,8 @@ class WrongColumn(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class UnknownOutcome(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The row of {row} has the acknowledgement {value}; it has to be accept, release, reject or null (which is accept).
-    Nothing of its batch was acknowledged."""
+    """The row of {row} has the acknowledgement {value}; it has to be accept, release, reject, defer or null (which is
+    accept). Nothing of its batch was acknowledged."""
 
 
 class RenewRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):

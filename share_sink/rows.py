@@ -15,7 +15,7 @@ from coordinator.protocol.arrow_types import HEADERS as HEADERS_TYPE
 from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
 from coordinator.protocol.errors import NeverDelivered
 from coordinator.protocol.outcome_rows import SCHEMA
-from coordinator.protocol.values import LONGEST_DELAY_MS, AcknowledgeType
+from coordinator.protocol.values import GIVES_BACK, LONGEST_DELAY_MS, AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
@@ -42,8 +42,14 @@ from share_sink.errors import (
 )
 from share_sink.sink import Sink
 
-_WORDS = ("accept", "release", "reject")
-"""The words of the column acknowledgement, in the order of the AcknowledgeTypes 1 to 3."""
+_WORDS = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+    "defer": AcknowledgeType.DEFER,
+}
+"""The words of the column acknowledgement; a null is the first."""
+_DELAYED = pa.array(map(int, GIVES_BACK), pa.int8())
 TOPIC_ID = "topic_id"
 """The column that the sink adds to rejected rows."""
 REJECTED_SCHEMA = {
@@ -68,7 +74,7 @@ def is_rejected(outcomes: pa.Table) -> Any:
 
 def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
     """Returns a run for each row, in their order: a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a
-    dead letter or a reason yet; only runs of released rows have a delay.
+    dead letter or a reason yet; only runs of released and deferred rows have a delay.
 
     Raises:
         IncompleteReceipt: topic, partition, offset, deliveryCount or receipt of a row is null.
@@ -76,7 +82,7 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
         NeverDelivered: a row's topic is not the one that its receipt names.
         UnknownOutcome: an acknowledgement is no known word.
         RenewRefused: an acknowledgement is renew.
-        InvalidReleaseDelay: a delay of a released row is negative or too large.
+        InvalidReleaseDelay: a delay of a released or deferred row is negative or too large.
     """
     columns = sink.columns
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
@@ -165,19 +171,19 @@ def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
 
 def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
     """Returns the AcknowledgeTypes as int8; null means accept."""
-    indexes = pc.index_in(words, value_set=pa.array(_WORDS))
+    indexes = pc.index_in(words, value_set=pa.array(list(_WORDS)))
     if indexes.null_count > words.null_count:
         unknown = _first(pc.and_(words.is_valid(), indexes.is_null()))
         row, value = _receipt_at(receipt, unknown), words[unknown].as_py()
         raise RenewRefused(row=row) if value == "renew" else UnknownOutcome(row=row, value=repr(value[:80]))
-    return pc.add(pc.fill_null(indexes, 0), 1).cast(pa.int8())
+    return pa.array(map(int, _WORDS.values()), pa.int8()).take(pc.fill_null(indexes, 0))
 
 
 def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict[str, Any]) -> Any:
     if RELEASE_DELAY not in columns:
         return pa.nulls(batch.num_rows, pa.int64())
     delay = _column(batch, columns, RELEASE_DELAY)
-    delay = pc.if_else(pc.equal(outcome, int(AcknowledgeType.RELEASE)), delay, pa.scalar(None, delay.type))
+    delay = pc.if_else(pc.is_in(outcome, _DELAYED), delay, pa.scalar(None, delay.type))
     wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LONGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
         first = _first(wrong)

@@ -37,7 +37,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import Verdict, pieces
 from coordinator.protocol.messages import GivenUp
-from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
+from coordinator.protocol.values import GIVES_BACK, AcknowledgeType, Disposition, SharePartitionKey
 
 SAMPLE = 20
 """A report counts all records that were given up, and names up to this many ranges of offsets."""
@@ -68,8 +68,8 @@ def released(run: Run, config: GroupConfig, delay: Delay = NO_DELAY) -> Run:
 
 
 def given_back(run: Run) -> Run:
-    """The run after the ShareConsumer that holds it could not read it. That is no try, since no program has seen the
-    records."""
+    """The run after its holder gave it back: a ShareConsumer could not read it, or a sink deferred it. That is no try,
+    since no program has worked on the records."""
     return moved(run, Event.RELEASE, plan_id=None, deadline_ms=None)
 
 
@@ -194,7 +194,7 @@ def is_done(group: ShareGroup, outcome: int, *, dead_letter: bool) -> bool:
     written."""
     if outcome == AcknowledgeType.REJECT:
         return dead_letter or not group.config.errors_deadletterqueue_topic_name
-    return outcome != AcknowledgeType.RELEASE
+    return outcome not in GIVES_BACK
 
 
 def removed_records(group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]]) -> list[Record]:

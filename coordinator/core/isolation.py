@@ -13,7 +13,7 @@ n + 1. The stages of a record are:
 Slices depend only on *failures* (deliveries that ended in a replay or a lost lock). The limit is about the tries
 (failures and releases) of a record with at least one failure. The delivery count never matters. A ShareConsumer's
 record has no stages: it is given up at the limit, as in Kafka. A record that a completed batch accepts or rejects
-leaves the stages for good.
+leaves the stages for good. A record that it defers keeps its stage: a trial has then not taken place.
 
 The stage is derived from a run's fields, and from the plan that holds the run, by :func:`stage_of`.
 """

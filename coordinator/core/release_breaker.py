@@ -3,7 +3,9 @@ docs/adr/0048-a-breaker-on-releases.md).
 
 A service behind such a query is probably away, and the records are not to blame. A plan is *mostly released* if the
 released part is above share.release.breaker.ratio. The breaker opens once the query has released JUDGED_FROM records in
-plans on end that were each mostly released, and closes with the first plan that is not. While the breaker is open:
+plans on end that were each mostly released, and closes with the first plan that is not. Deferred records have no
+weight, but a plan of deferred records alone counts as released: its query would get them again at once. While the
+breaker is open:
 
 - The query pauses before each plan, for as long as a record would wait after as many releases.
 - A plan has up to PROBE_RECORDS records.

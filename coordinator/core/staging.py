@@ -14,21 +14,19 @@ An attempt is one delivery of the plan, known by its delivery count. These rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, NamedTuple, TypeVar
-
-from msgspec import Meta
+from typing import Literal, NamedTuple, TypeVar
 
 from coordinator.core.runs import Segment
 from coordinator.protocol.values import AcknowledgeType, Int64, Offset
 
-Outcome = Annotated[int, Meta(ge=int(AcknowledgeType.GAP), le=int(AcknowledgeType.REJECT))]
+Outcome = Literal[0, 1, 2, 3, 5]
+"""An AcknowledgeType, apart from RENEW."""
 
 
 class Verdict(NamedTuple):
     """The outcome that sinks decided for a record at ``delivery_count``.
 
-    outcome: an AcknowledgeType.
-    not_before_ms, delay_ms: the end and the length of a release's own delay.
+    not_before_ms, delay_ms: the end and the length of the own delay of a release or a deferral.
     dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
     divided: another sink of the same attempt, or another row of the same commit, decided otherwise.
@@ -55,7 +53,7 @@ class Verdict(NamedTuple):
 StagedRun = tuple[Offset, Offset, Verdict]
 """Offsets first to last, and the verdict on them."""
 
-GAP = Verdict(0, AcknowledgeType.GAP)
+GAP = Verdict(0, 0)
 """The verdict on offsets that the log does not hold and that no sink decided."""
 
 
@@ -160,7 +158,7 @@ def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int,
     merged = []
     for first, last, verdict, earlier in pieces(now, before):
         named = -1 if earlier is None else attempt - (verdict.delivery_count - earlier.delivery_count)
-        if named < last_explicit and verdict.outcome != AcknowledgeType.RELEASE:
+        if named < last_explicit and AcknowledgeType(verdict.outcome) != AcknowledgeType.RELEASE:
             verdict = verdict._replace(disagrees=True)
         merged.append((first, last, verdict))
     return merged

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of requests, replies, Health and the endpoint file. Both sides check it: the client asks for Health, and each
 request has the client's number in the header ``PROTOCOL_HEADER``."""
 

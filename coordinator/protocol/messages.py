@@ -263,8 +263,8 @@ class PlanReply(Message, frozen=True):
     isolation_level: the group's level at a StartPlan, which may have changed since the member joined.
     ordered: at a StartPlan, whether the group is ordered by partition: no task may then have a part of a partition.
     given_up: records that this request gave up at the limit of tries. The coordinator logs them as well.
-    outcomes: how many records of the completed plan were accepted, released and rejected, by these words. A repeated
-        request gets neither ``given_up`` nor ``outcomes`` again.
+    outcomes: how many records of the completed plan were accepted, released, rejected and deferred, by these words. A
+        repeated request gets neither ``given_up`` nor ``outcomes`` again.
     undecided_left: if not 0, the plan is not completed yet: this many offsets that no sink decided must still be looked
         up in the log. Ask again.
     altered: the first of ``altered_total`` share partitions whose start offsets an administrator altered since the

@@ -32,9 +32,9 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
     ]
 )
-"""A row is a run of a share partition with its outcome, as in OutcomeRun. Outcomes are 1 ACCEPT, 2 RELEASE, 3 REJECT;
-higher numbers are records whose rows contradict each other (DIVIDED after :func:`settled`). delay_ms null: the group's
-backoff."""
+"""A row is a run of a share partition with its outcome, as in OutcomeRun. Outcomes are 1 ACCEPT, 2 RELEASE, 3 REJECT,
+5 DEFER; higher numbers are records whose rows contradict each other (DIVIDED after :func:`settled`). delay_ms null: the
+group's backoff, or no delay of a deferred record."""
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
@@ -42,17 +42,20 @@ _LARGEST = 2**63 - 1
 MOST_PIECES = 2_000_000
 """A table is refused if its overlapping runs make this many more pieces than it has runs. Runs are cut at all edges, so
 a thousand runs can make a million pieces, of some 100 bytes each."""
-_SAID = np.array([0, 1, 2, 4, 3, 5, 6, 7], np.int8)
-"""For each outcome, the set of outcomes that rows of the record named, as bits: 1 ACCEPT, 2 RELEASE, 4 REJECT. Outcomes
-above REJECT stand for several: the rows of these records contradict each other."""
-_OF_SAID = np.argsort(_SAID).astype(np.int8)
 DIVIDED = 7
 """The outcome of a record whose rows contradict each other, whatever they say: a release. No AcknowledgeType is 7."""
-_WORDS = ("accept", "release", "reject")
+_SEVERAL = 16
+_SAID = np.array([0, 1, 2, 4, 0, 8, 0, 15, *[0] * 8, *range(16)], np.int8)
+"""For each outcome, the set of outcomes that rows of the record named, as bits: 1 ACCEPT, 2 RELEASE, 4 REJECT, 8 DEFER.
+An outcome from _SEVERAL on has the bits of several: the rows of these records contradict each other."""
+_OF_SAID = np.array([0, 1, 2, _SEVERAL + 3, 3, *range(_SEVERAL + 5, _SEVERAL + 8), 5, *range(25, 32)], np.int8)
+"""The outcome for each set of bits."""
+_WORDS = ("accept", "release", "reject", "defer")
 _OUTCOMES = {
     1: AcknowledgeType.ACCEPT,
     2: AcknowledgeType.RELEASE,
     3: AcknowledgeType.REJECT,
+    5: AcknowledgeType.DEFER,
     DIVIDED: AcknowledgeType.RELEASE,
 }
 
@@ -90,7 +93,7 @@ def coalesce(table: pa.Table) -> pa.Table:
     neighbours are joined.
 
     Of several rows of one record, those of the newest delivery count decide. If these name different outcomes, the
-    result is a number above REJECT, which ``settled`` turns into a release. If they agree, the longest delay holds, one
+    result is a number above DEFER, which ``settled`` turns into a release. If they agree, the longest delay holds, one
     written dead letter is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
@@ -108,11 +111,11 @@ def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     outcome, counts = table["outcome"].to_numpy(), pc.add(pc.subtract(table["last"], table["first"]), 1).to_numpy()
     found = {
         ", ".join(word for bit, word in enumerate(_WORDS) if _SAID[kind] >> bit & 1): int(counts[outcome == kind].sum())
-        for kind in np.unique(outcome[outcome > AcknowledgeType.REJECT])
+        for kind in np.unique(outcome[outcome > AcknowledgeType.DEFER])
     }
     if not found:
         return table, {}
-    outcome = np.where(outcome > AcknowledgeType.REJECT, np.int8(DIVIDED), outcome)
+    outcome = np.where(outcome > AcknowledgeType.DEFER, np.int8(DIVIDED), outcome)
     column = table.schema.get_field_index("outcome")
     return coalesce(table.set_column(column, SCHEMA.field("outcome"), pa.array(outcome, pa.int8()))), found
 
@@ -163,8 +166,8 @@ def _check(table: pa.Table) -> None:
         wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():
         raise InvalidRequest(
-            what="An outcome is none of 1, 2, 3, 7, its last offset lies before its first, or a number is negative or "
-            "the largest."
+            what="An outcome is none of 1, 2, 3, 5, 7, its last offset lies before its first, or a number is negative "
+            "or the largest."
         )
 
 
@@ -262,7 +265,7 @@ def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
 def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:
     """One outcome for each piece, from the entries of ``outcomes`` between its start and the next one's."""
     said: Any = _OF_SAID[np.bitwise_or.reduceat(_SAID[outcomes.outcome], starts)]
-    agree = said <= AcknowledgeType.REJECT
+    agree = said <= AcknowledgeType.DEFER
     dead_letter = np.where(agree, np.maximum.reduceat(outcomes.dead_letter, starts), 0)
     return replace(
         cut,

@@ -112,13 +112,19 @@ class AlteredStart(NamedTuple):
 
 
 class AcknowledgeType(IntEnum):
-    """Wire bytes of KIP-932 (0-3) and KIP-1222 (RENEW)."""
+    """Wire bytes of KIP-932 (0-3) and KIP-1222 (RENEW). DEFER is ours, and an outcome of sinks alone: the record is
+    given back as if it had not been delivered."""
 
     GAP = 0
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
     RENEW = 4
+    DEFER = 5
+
+
+GIVES_BACK = frozenset({AcknowledgeType.RELEASE, AcknowledgeType.DEFER})
+"""Outcomes of sinks after which the record comes again, with or without a delay."""
 
 
 class Disposition(IntEnum):
@@ -145,8 +151,8 @@ LONGEST_MESSAGE_BYTES (``coordinator.dead_letters.record_format``)."""
 class OutcomeRun(NamedTuple):
     """A sink's outcome for offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 
-    outcome: ACCEPT, RELEASE or REJECT.
-    delay_ms: the delay of a release, from its staging on; None: the group's backoff.
+    outcome: ACCEPT, RELEASE, REJECT or DEFER.
+    delay_ms: the delay of a release or a deferral, from its staging on; None: the group's backoff, or no delay.
     dead_letter: the dead letters of all these records are written.
     reason: the reason in the row, if the dead letters are not written yet.
     divided: rows of the same record named different outcomes, so the outcome is RELEASE.

@@ -143,6 +143,9 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
+_OUTCOMES = ("accepted", "released", "rejected", "deferred")
+
+
 class QueryCounts:
     """Counts what a process of a query acquired and completed, for the line ``ended``."""
 
@@ -152,7 +155,7 @@ class QueryCounts:
         self._last = "none"
 
     def __str__(self) -> str:
-        outcomes = " ".join(f"{word}={self._outcomes[word]}" for word in ("accepted", "released", "rejected"))
+        outcomes = " ".join(f"{word}={self._outcomes[word]}" for word in _OUTCOMES)
         return (
             f"batches={self._batches} acquired={self._acquired} {outcomes} archived={self._archived} "
             f"last batch: {self._last}"

@@ -26,7 +26,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import UNSET, GroupDriver
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, _ = AcknowledgeType
 LOCK_MS = 30_000
 SESSION_MS = 45_000
 HEARTBEAT_MS = 15_000

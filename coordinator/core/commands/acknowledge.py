@@ -30,7 +30,7 @@ from coordinator.protocol.messages import AckBatch, Acknowledge, AcknowledgeRepl
 from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, CappedLock, Disposition, SharePartitionKey
 
 Piece = tuple[int, int, AcknowledgeType]
-_TYPES = {kind.value: kind for kind in AcknowledgeType}
+_TYPES = {kind.value: kind for kind in AcknowledgeType if kind != AcknowledgeType.DEFER}
 
 
 def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision[AcknowledgeReply]:

@@ -7,8 +7,10 @@ outcomes take effect.
 - A rejected record becomes ARCHIVING, or ARCHIVED if its dead letter is already written or none is wanted.
 - If sinks rejected too many records (:mod:`coordinator.core.reject_ratio`), the rejected records are given back as if
   they had not been delivered, and the query ends. Accepted records stay accepted: the batch is in the output.
-- If sinks released most of the batch, the member's breaker opens (:mod:`coordinator.core.release_breaker`).
-- A record below the log start that would be released is archived instead, since it can't come back. The query that
+- A deferred record is given back without a try, in the stage of isolation that it has.
+- If sinks released most of the batch, the member's breaker opens (:mod:`coordinator.core.release_breaker`). Deferred
+  records have no weight there, unless all are deferred.
+- A record below the log start that would be given back is archived instead, since it can't come back. The query that
   acquires next reports it as lost.
 - The same happens to a record that is gone from the log and that no row of the last attempt names, if the tasks go on
   without such records (failOnDataLoss=false): nobody knows whether a task has read it.
@@ -25,19 +27,19 @@ from functools import partial
 
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
-from coordinator.core.failed_deliveries import data_lost, given_up, query_released, removed_records
+from coordinator.core.failed_deliveries import data_lost, given_back, given_up, query_released, removed_records
 from coordinator.core.log_records import PlanCompleted, Record
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.reject_ratio import RejectWindow
-from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
+from coordinator.core.release_backoff import Delay, backoff, first_delay_ms
 from coordinator.core.release_breaker import is_open, judged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
-from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
+from coordinator.protocol.values import GIVES_BACK, AcknowledgeType, Disposition, SharePartitionKey
 
 Lost = tuple[SharePartitionKey, Segment]
 
@@ -45,6 +47,7 @@ OUTCOMES = {
     AcknowledgeType.ACCEPT: "accepted",
     AcknowledgeType.RELEASE: "released",
     AcknowledgeType.REJECT: "rejected",
+    AcknowledgeType.DEFER: "deferred",
 }
 
 
@@ -132,7 +135,7 @@ class _Completion:
         self._bounds = {SharePartitionKey(b.topic_id, b.partition): (b.log_start, b.end) for b in command.bounds}
         self._lost: list[Lost] = []
         self._counts: Counter[AcknowledgeType] = Counter()
-        self._released = 0
+        self._released = self._deferred = 0
         self._rejected_by_sinks = 0
         self._keeps_tries = False
         self.window: RejectWindow | None = None
@@ -187,6 +190,7 @@ class _Completion:
     def _judge(self) -> None:
         """Open, keep open or close the member's breaker. It says whether releases use up tries, so they come after."""
         group, plan = self._group, self._plan
+        records = self.decided + self._counts[AcknowledgeType.RELEASE]
         others = (
             member.breaker
             for member in group.members.values()
@@ -195,8 +199,8 @@ class _Completion:
         self.breaker, self._keeps_tries = judged(
             self.breaker,
             group.config,
-            self._released,
-            sum(self._counts[outcome] for outcome in OUTCOMES),
+            self._released if records else self._deferred,
+            records or self._deferred,
             plan_id=plan.plan_id,
             now_ms=self._now_ms,
             others=(breaker for breaker in others if is_open(breaker, group.config)),
@@ -215,7 +219,7 @@ class _Completion:
                 decision = decisions[run, verdict] = self._decision(run, verdict)
             outcome, after = decision
             is_below = last < log_start
-            if (is_below and outcome == AcknowledgeType.RELEASE) or (
+            if (is_below and outcome in GIVES_BACK) or (
                 (is_below or first >= end) and self._plan.is_unread(run, verdict, outcome)
             ):
                 self._lost.append(_lost(partition, first, last, run))
@@ -228,6 +232,8 @@ class _Completion:
                     self._rejected_by_sinks += last - first + 1
             if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
                 self._released += last - first + 1
+            elif outcome == AcknowledgeType.DEFER and verdict is not None and verdict.not_before_ms is None:
+                self._deferred += last - first + 1
             yield partition.key, first, last, after
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
@@ -238,16 +244,25 @@ class _Completion:
             return outcome, partial(self._release, run, verdict)
         if outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
+        elif outcome == AcknowledgeType.DEFER:
+            after = given_back(run)._replace(**self._own_delay(verdict, self._at_once)._asdict())
         elif outcome == AcknowledgeType.REJECT:
             return outcome, lambda first: self._rejected_or_given_back(run, verdict)
         else:
             after = moved(run, Event.GAP if run.state == RecordState.ACQUIRED else Event.MISSING)
         return outcome, _always(after)
 
-    def _own_delay(self, verdict: Verdict) -> Delay:
+    @property
+    def _at_once(self) -> Delay:
+        """No delay, but an AvailableNow run that began before does not get the record again."""
+        return Delay(self._now_ms, 0)
+
+    def _own_delay(self, verdict: Verdict | None, otherwise: Delay) -> Delay:
         """Returns the sink's delay, cut so that it lasts no longer from now on: the owner before may have had another
-        clock."""
-        if verdict.not_before_ms is None or verdict.delay_ms is None:
+        clock. ``otherwise``: the delay of a record for which the sink has named none."""
+        if verdict is None or verdict.not_before_ms is None:
+            return otherwise
+        if verdict.delay_ms is None:
             return Delay(verdict.not_before_ms)
         return Delay(min(verdict.not_before_ms, self._now_ms + verdict.delay_ms), verdict.delay_ms)
 
@@ -257,14 +272,14 @@ class _Completion:
         not count, and no record about which the sinks of one attempt contradict each other."""
         if verdict is None or verdict.delivery_count != run.delivery_count:
             return self._plan.explicit
-        return verdict.outcome == AcknowledgeType.RELEASE and verdict.not_before_ms is None and not verdict.divided
+        released = AcknowledgeType(verdict.outcome) == AcknowledgeType.RELEASE
+        return released and verdict.not_before_ms is None and not verdict.divided
 
     def _release(self, run: Run, verdict: Verdict | None, first: int) -> Run:
-        delay = NO_DELAY if verdict is None else self._own_delay(verdict)
-        if delay.not_before_ms is None and first_delay_ms(self._group.config, by_query=True):
-            delay = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
-        elif delay.not_before_ms is None:
-            delay = Delay(self._now_ms, 0)  # an AvailableNow run that began before does not get the record again
+        otherwise = self._at_once
+        if first_delay_ms(self._group.config, by_query=True):
+            otherwise = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
+        delay = self._own_delay(verdict, otherwise)
         disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
         return query_released(run, self._group.config, delay, disposition, keeps_tries=self._keeps_tries)
 

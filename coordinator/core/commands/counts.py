@@ -27,7 +27,7 @@ from coordinator.protocol.values import AcknowledgeType, Disposition, ShareParti
 
 QUERY, SHARE_CONSUMER = "query", "share consumer"
 _WRITTEN_BY_A_SINK = (RecordState.ARCHIVED, Disposition.REJECTED)
-_ACK_TYPES = {"accepted": "accept", "released": "release", "rejected": "reject"}
+_ACK_TYPES = {"accepted": "accept", "released": "release", "rejected": "reject", "deferred": "defer"}
 
 
 class Count(NamedTuple):

@@ -33,7 +33,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.core.staging import StagedRun, Verdict, against_silence, contradicted
+from coordinator.core.staging import Outcome, StagedRun, Verdict, against_silence, contradicted
 from coordinator.protocol.errors import (
     AcknowledgementModeDiffers,
     BatchNotNamed,
@@ -47,10 +47,15 @@ from coordinator.protocol.errors import (
     StaleReceipts,
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes
-from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, OutcomeRun, SharePartitionKey
+from coordinator.protocol.values import GIVES_BACK, LONGEST_REASON, AcknowledgeType, OutcomeRun, SharePartitionKey
 
 SAMPLE = 5
-_OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
+_OUTCOMES: dict[AcknowledgeType, Outcome] = {
+    AcknowledgeType.ACCEPT: 1,
+    AcknowledgeType.RELEASE: 2,
+    AcknowledgeType.REJECT: 3,
+    AcknowledgeType.DEFER: 5,
+}
 
 
 def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decision[OutcomesStaged]:
@@ -311,11 +316,11 @@ class _Matching:
         self.staged += last - first + 1
 
     def _verdict(self, run: OutcomeRun) -> Verdict:
-        delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
+        delay = run.delay_ms if run.outcome in GIVES_BACK else None
         not_before_ms = None if delay is None else self.now_ms + delay
         return Verdict(
             run.delivery_count,
-            int(run.outcome),
+            _OUTCOMES[run.outcome],
             not_before_ms,
             run.dead_letter,
             run.reason[:LONGEST_REASON],

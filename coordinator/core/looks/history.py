@@ -294,6 +294,7 @@ def _available_again(before: Run | None, after: Run) -> str:
         gave_back = before.state == RecordState.IN_PROGRESS and after.plan_id is None
         return "released" if gave_back else "failed: its lock was lost"
     if after.plan_id is None:
-        return "given back, which is no try"
+        decided = after.not_before_ms is not None  # a record that nobody decided is given back without a time
+        return "deferred, or released without a try" if decided else "given back, which is no try"
     # A lock with a deadline is a ShareConsumer's, whose loss would count as a failure.
     return "its lock was lost before the work began" if before.deadline_ms is None else BY_HAND

@@ -17,7 +17,7 @@ from tests.support.quarantine import quarantined_record
 from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told, untimed
 from tests.support.sink_driver import EXPLICIT
 
-GAP, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, *_ = AcknowledgeType
 BAD_ORDER = "a bad order (by bob)"
 STALE_MS = 90_000
 """A record in progress loses its lock after this many ms without a signal."""
@@ -66,6 +66,13 @@ def test_a_batch_that_no_sink_decided_is_listed_as_given_back():
     group, plan = started_plan(10, **EXPLICIT)
     group.complete(plan)
     assert told(group, 7) == [("acquired", 1, "m1"), ("given back, which is no try", 1, "m1")]
+
+
+def test_a_deferred_record_is_listed():
+    group, plan = started_plan(10)
+    group.stage(OutcomeRun(7, 7, 1, AcknowledgeType.DEFER))
+    group.complete(plan)
+    assert told(group, 7) == [("acquired", 1, "m1"), ("deferred, or released without a try", 1, "m1")]
 
 
 def test_a_lock_lost_before_the_query_started_is_no_failure():

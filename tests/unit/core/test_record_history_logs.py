@@ -29,7 +29,7 @@ from tests.kip932.consumers import LOCK_MS, ShareConsumers, texts
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told, untimed
 
-_, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
+_, ACCEPT, RELEASE, REJECT, *_ = AcknowledgeType
 LEFT_OUT = LeftOutRange(topic="orders", topic_id=TOPIC_ID, partition=0, first=0, last=0, count=1, reason="lost")
 LARGE_START = PlanStarted(
     plan_id=1, member_id="m1", member_epoch=1, started=True, reclaims=0, left_out=(LEFT_OUT,) * 100

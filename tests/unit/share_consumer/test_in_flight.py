@@ -17,7 +17,7 @@ from share_consumer.in_flight import InFlight
 from share_consumer.record_runs import HeldRange, RecordRun, RunCollector, Unread
 from share_consumer.sending import Sending
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, _ = AcknowledgeType
 ORDERS = ("orders", 0)
 Delivered = tuple[list[RecordRun], list[Unread]]
 AnyInFlight = InFlight | ImplicitInFlight

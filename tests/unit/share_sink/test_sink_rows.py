@@ -104,13 +104,14 @@ def test_each_word_is_an_outcome_and_null_is_accept() -> None:
     assert outcomes(*said) == [(0, 0, 1, None), (1, 1, 2, None), (2, 2, 3, None), (3, 3, 1, None)]
 
 
-def test_a_delay_is_that_of_a_release() -> None:
+def test_a_delay_is_that_of_a_release_or_a_deferral() -> None:
     said = [
+        row(3, "defer", releaseDelayMs=9),
         row(0, "release", releaseDelayMs=500),
         row(1, "accept", releaseDelayMs=-1),
         row(2, "reject", releaseDelayMs=7),
     ]
-    assert outcomes(*said) == [(0, 0, 2, 500), (1, 1, 1, None), (2, 2, 3, None)]
+    assert outcomes(*said) == [(3, 3, 5, 9), (0, 0, 2, 500), (1, 1, 1, None), (2, 2, 3, None)]
 
 
 @pytest.mark.parametrize("word", ["Accept", "", "rejected", "acccept", "null", "x" * 200])
@@ -177,7 +178,7 @@ def test_large_types_of_arrow_are_the_same() -> None:
     assert rejected_rows(said, COLUMNS, rows)["reason"].to_pylist() == ["x"]
 
 
-words = st.sampled_from([None, "accept", "release", "reject"])
+words = st.sampled_from([None, "accept", "release", "reject", "defer"])
 
 
 @given(st.lists(words, min_size=1, max_size=60), st.integers(0, 2**32))
@@ -186,4 +187,4 @@ def test_any_outcomes_come_back_record_by_record(said: list[str | None], seed: i
     random.Random(seed).shuffle(rows)
     found = coalesce(outcome_rows(batch(*rows), SINK)).to_pylist()
     by_offset = [run["outcome"] for run in found for _ in range(run["first"], run["last"] + 1)]
-    assert by_offset == [{None: 1, "accept": 1, "release": 2, "reject": 3}[word] for word in said]
+    assert by_offset == [{None: 1, "accept": 1, "release": 2, "reject": 3, "defer": 5}[word] for word in said]

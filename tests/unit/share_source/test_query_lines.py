@@ -136,13 +136,15 @@ def test_a_query_counts_acquired_and_completed_records():
     held = PartitionPlan(topic="orders", topic_id="t", partition=0, ranges=ranges)
     counts.add(PlanReply(plan=Plan(plan_id="i.1", partitions=(held,))))
     assert str(counts) == (
-        "batches=1 acquired=15 accepted=0 released=0 rejected=0 archived=0 last batch: plan i.1 with 15 record(s), "
-        "completed at the next trigger or start"
+        "batches=1 acquired=15 accepted=0 released=0 rejected=0 deferred=0 archived=0 last batch: plan i.1 with 15 "
+        "record(s), completed at the next trigger or start"
     )
     given_up = (GivenUp(disposition="delivery_limit", count=2, sample=()),)
     counts.add(PlanReply(outcomes={"accepted": 12, "released": 2, "rejected": 1}, given_up=given_up))
     counts.add(PlanReply())
-    assert str(counts) == ("batches=1 acquired=15 accepted=12 released=2 rejected=1 archived=2 last batch: completed")
+    assert str(counts) == (
+        "batches=1 acquired=15 accepted=12 released=2 rejected=1 deferred=0 archived=2 last batch: completed"
+    )
 
 
 def source_process(function):
