@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from share_sink.decided_rows import decide as decide
     from share_sink.foreach_batch import acknowledge as acknowledge
     from share_sink.redrive.redrive import redrive as redrive
+    from share_sink.row_order import in_order as in_order
     from share_sink.task_progress import progress as progress
     from share_source import views as views
     from share_source.driver.finished_run import complete_run as complete_run
@@ -71,6 +72,7 @@ _MODULES = {
     "archive": "share_sink.archive",
     "complete_run": "share_source.driver.finished_run",
     "decide": "share_sink.decided_rows",
+    "in_order": "share_sink.row_order",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",

@@ -45,6 +45,7 @@ def each_batch(spec: QuerySpec) -> Callable[[DataFrame, int], None]:
 
     def each(batch: DataFrame, batch_id: int) -> None:
         rows = decided(batch, spec, batch_id)
+        rows = sharegroup.in_order(rows) if spec.in_order else rows
         with sharegroup.decide(rows) if spec.columns else nullcontext(rows) as once:
             for step in steps:
                 _STEPS[step](spec, once, batch_id)

@@ -31,6 +31,9 @@ class QuerySpec:
     ``text`` is the value after the work, ``at`` the time of the work (ms); in foreachBatch ``batch`` is the batch's
     number."""
 
+    in_order: bool = False
+    """What follows a released row is deferred (sharegroup.in_order), in foreachBatch."""
+
     where: str = ""
     """Selects the rows for the sink from those with ``columns``."""
 
