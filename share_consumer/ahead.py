@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 from coordinator.protocol.messages import PartitionAcks, PartitionPlan
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.membership import Joins
-from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs
+from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs, batch
 from share_consumer.renewal import Renewal
 
+LAST_OFFSET = 2**63 - 1
 LEFT_OF_THE_LOCK = 0.9
 """A record's lock is renewed before a poll returns the record if less than this share of the lock's time is left."""
 
@@ -46,7 +47,8 @@ class Acquired:
         self._is_taken_in = True
         unread, self.unread = self.unread, []
         self._drop_lost()
-        return [] if self._lost else unread
+        lost = {(acks.topic_id, acks.partition) for acks in self._lost}
+        return [each for each in unread if (each.topic_id, each.key[1]) not in lost]
 
     def split(self, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> Acquired:
         """Move the unread partitions into a new acquisition with the same locks, and return it."""
@@ -67,6 +69,12 @@ class Acquired:
         if self._is_taken_in:
             self._drop_lost()
         self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self.partitions)), renewal.joins
+
+    def drop_later(self, gone: PartitionAcks) -> None:
+        """Drop what was given back, also of what is not read yet."""
+        self._lost.append(gone)
+        if self._is_taken_in:
+            self._drop_lost()
 
     def _drop_lost(self) -> None:
         self.drop(self._lost)
@@ -173,6 +181,14 @@ class Ahead:
         with self._changing:
             for each in self._all():
                 each.renewed(renewal, lost)
+
+    def given_back(self, topic_id: str, partition: int, offset: int) -> None:
+        """Drop the records after ``offset``: in an ordered group its release gives them back."""
+        later = batch(offset + 1, LAST_OFFSET, 0, AcknowledgeType.RELEASE)
+        gone = PartitionAcks(topic_id=topic_id, partition=partition, batches=(later,))
+        with self._changing:
+            for each in self._all():
+                each.drop_later(gone)
 
     def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
         with self._changing:

@@ -244,7 +244,13 @@ class ShareConsumer:
 
     def _outgoing(self) -> Sending:
         with self._changing:
+            self._drop_given_back()
             return self._in_flight.take()
+
+    def _drop_given_back(self) -> None:
+        """Drop records that no poll has returned, and that a release in an ordered group gives back."""
+        for given_back in () if self._explicit is None else self._explicit.releases():
+            self._supply.ahead.given_back(*given_back)
 
     def _ride(self, sending: Sending, riding: Future[dict[Key, str]]) -> None:
         self._riding = riding
@@ -268,6 +274,8 @@ class ShareConsumer:
         fetched, unread = self._supply.take_in()
         with self._changing:
             self._in_flight.add_unread(unread)
+            if self._explicit is not None and fetched.acquired is not None:
+                self._explicit.ordered = fetched.ordered
         self._supply.taken_in(fetched)  # last: an answer that was interrupted is taken in again
         if fetched.error is not None:
             self._settle()
@@ -412,6 +420,7 @@ class ShareConsumer:
         if self._explicit is not None:
             with self._changing:
                 self._explicit.decide_unreadable()
+                self._drop_given_back()
         count = len(self._hand_over.returned)
         if self._implicit is not None:
             with self._changing:

@@ -61,7 +61,7 @@ for records. Without this wait, records that no program has seen would lose a tr
 class FetchAnswer:
     """The reply to one request for records. ``acquired`` None: no records came; ``error``: why. ``records``: how many
     were acquired and read; ``took_s``: seconds to acquire and read them, of which ``read_s`` to read them. ``is_part``:
-    the reply has only a part of an acquisition."""
+    the reply has only a part of an acquisition. ``ordered``: the group of the acquired records is ordered."""
 
     acquired: Acquired | None = None
     error: BaseException | None = None
@@ -70,6 +70,7 @@ class FetchAnswer:
     took_s: float = 0.0
     read_s: float = 0.0
     is_part: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Fetcher:
         self._ahead, self._acquired = ahead, acquired
         self._membership = membership
         self._after = ""
-        self._level = ""
+        self._level, self._ordered = "", False
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
         self._silent = SilentPartitions(outage)
@@ -150,7 +151,7 @@ class Fetcher:
             reply = self._acquire(session, wanted, answer, fetched)
         if fetched.acquired is not None:
             self._acquired(reply.lock_timeout_ms)
-            self._level = reply.isolation_level or session.isolation_level
+            self._level, self._ordered = reply.isolation_level or session.isolation_level, reply.ordered
             self._read_all(fetched.acquired, fetched)
             fetched.took_s = time.monotonic() - began_s
 
@@ -168,7 +169,7 @@ class Fetcher:
 
     def _read_all(self, acquired: Acquired, fetched: FetchAnswer) -> None:
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        began_s = time.monotonic()
+        fetched.ordered, began_s = self._ordered, time.monotonic()
         fetched.records = self._read(acquired)
         fetched.read_s = time.monotonic() - began_s
         fetched.is_part |= self._ahead.has_rest

@@ -4,14 +4,15 @@ mode: :mod:`share_consumer.implicit`.)
 A record is in flight from the poll that returned it until its outcome is taken to be sent. Rules: the newest outcome of
 a record counts. The program never sees offsets without a record (gaps); they are acknowledged beside the records. A
 renewed record stays in flight, and the next poll returns it again. A record in progress needs no outcome yet. From its
-first signal on it is not renewed: signals extend its lock.
+first signal on it is not renewed: signals extend its lock. In an ordered group, the release of a record gives back the
+later ones of its partition that have no outcome.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionProgress, ProgressBatch
 from coordinator.protocol.values import AcknowledgeType
@@ -41,9 +42,11 @@ class _Partition:
     __slots__ = (
         "automatic",
         "counts",
+        "given_back",
         "in_progress",
         "messages",
         "outcomes",
+        "released",
         "signalled",
         "signals",
         "topic_id",
@@ -60,13 +63,23 @@ class _Partition:
         self.signals: dict[int, str | None] = {}
         self.in_progress: set[int] = set()
         self.signalled: set[int] = set()
+        self.given_back: set[int] = set()
+        self.released: set[int] = set()
+
+    def decide(self, offset: int, outcome: Outcome) -> None:
+        self.outcomes[offset] = outcome
+        if outcome.kind == AcknowledgeType.RELEASE:
+            self.released.add(offset)
+        else:
+            self.released.discard(offset)
 
 
 class InFlight(UnreadOffsets):
-    """The records of one consumer that are in flight."""
+    """The records of one consumer that are in flight. ``ordered``: the group of these records is ordered."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.ordered = False
         self._partitions: dict[Key, _Partition] = {}
         self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
 
@@ -76,11 +89,39 @@ class InFlight(UnreadOffsets):
     @property
     def undecided(self) -> int:
         """The number of records that still need an outcome from the program: not those in progress, with an automatic
-        outcome, or renewed and not yet returned again."""
+        outcome, renewed and not yet returned again, or given back by an earlier record's release."""
         return sum(
-            len(records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys())
-            for records in self._partitions.values()
+            len(
+                records.counts.keys()
+                - records.outcomes.keys()
+                - records.in_progress
+                - records.automatic.keys()
+                - self._given_back(key)
+            )
+            for key, records in self._partitions.items()
         )
+
+    def releases(self) -> Iterator[tuple[str, int, int]]:
+        """Yield topic id, partition and offset of each partition's first release that gives later records back."""
+        for key, records in self._partitions.items():
+            if self.ordered and records.released:
+                yield records.topic_id, key[1], min(records.released)
+
+    def _given_back(self, key: Key) -> set[int]:
+        """The offsets of a partition that a release in its outcomes gives back."""
+        records = self._partitions[key]
+        if not (self.ordered and records.released):
+            return set()
+        first = min(records.released)
+        return {at for at in self._held(key) if at > first and at not in records.outcomes}
+
+    def _is_given_back(self, key: Key, offset: int) -> bool:
+        """Whether a release in the outcomes, or the last one that was sent, gives the record back."""
+        records = self._partitions.get(key)
+        if records is None or offset in records.outcomes or not self.ordered:
+            return False
+        held = offset in records.counts or offset in self._renewed.get(key, ())
+        return offset in records.given_back or (held and bool(records.released) and offset > min(records.released))
 
     @property
     def has_renewed(self) -> bool:
@@ -91,12 +132,14 @@ class InFlight(UnreadOffsets):
     def add(self, runs: Iterable[RecordRun]) -> None:
         for run in runs:
             records = self._of(run.key, run.topic_id)
+            records.given_back.clear()
             offsets = range(run.first, run.last + 1)
             for offset_set in (records.unlocked, records.in_progress, records.signalled):
                 offset_set.difference_update(offsets)
             for decided in (records.outcomes, records.automatic):
                 for offset in decided.keys() & offsets:
                     del decided[offset]
+            records.released.difference_update(offsets)
             if run.outcome != AcknowledgeType.ACCEPT:
                 records.automatic.update(dict.fromkeys(offsets, run.outcome))
             records.messages.update(zip(offsets, run.messages, strict=True))
@@ -107,23 +150,27 @@ class InFlight(UnreadOffsets):
         for records in self._partitions.values():
             automatic, records.automatic = records.automatic, {}
             for offset in automatic.keys() & records.counts.keys():
-                records.outcomes.setdefault(offset, Outcome(automatic[offset]))
+                if offset not in records.outcomes:
+                    records.decide(offset, Outcome(automatic[offset]))
 
     def decide(
         self, key: Key, offset: int, kind: AcknowledgeType, reason: str = "", delay_ms: int | None = None
     ) -> bool:
         """Set the outcome of a record. Returns False if the record is not in flight, or if the outcome is RENEW and the
-        record is in progress."""
+        record is in progress. A record that an earlier one's release gives back takes no outcome but RELEASE, which
+        changes nothing."""
         outcome = Outcome(kind, reason, delay_ms)
         records = self._partitions.get(key)
+        if self._is_given_back(key, offset):
+            return kind == AcknowledgeType.RELEASE
         if records is not None and offset in records.counts:
             if outcome == RENEW and offset in records.in_progress:
                 return False
-            records.outcomes[offset] = outcome
+            records.decide(offset, outcome)
             return True
         if not self._take_back(key, offset):
             return False
-        self._partitions[key].outcomes[offset] = outcome
+        self._partitions[key].decide(offset, outcome)
         return True
 
     def _take_back(self, key: Key, offset: int) -> bool:
@@ -142,7 +189,9 @@ class InFlight(UnreadOffsets):
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         key = (topic or "", -1 if partition is None else partition)
         records = self._partitions.get(key)
-        if records is None or offset is None or not (offset in records.counts or self._take_back(key, offset)):
+        if records is None or offset is None or self._is_given_back(key, offset):
+            raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
+        if not (offset in records.counts or self._take_back(key, offset)):
             raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
         if offset in records.outcomes:
             raise RecordHasOutcome(record=f"{topic}-{partition}@{offset}")
@@ -191,7 +240,9 @@ class InFlight(UnreadOffsets):
         """Take the outcomes and the gaps, to send them; the records are no longer in flight."""
         sending = self.take_unread()
         for key, records in self._partitions.items():
+            self._give_back(key, records)
             outcomes, records.outcomes = records.outcomes, {}
+            records.released.clear()
             if not outcomes:
                 continue
             decided = sorted((offset, records.counts.pop(offset), outcome) for offset, outcome in outcomes.items())
@@ -203,6 +254,19 @@ class InFlight(UnreadOffsets):
             if RENEW in outcomes.values():
                 sending.renewed[key] = {at: (messages[at], n) for at, n, how in decided if how == RENEW}
         return sending
+
+    def _give_back(self, key: Key, records: _Partition) -> None:
+        """Let go of what a release gives back, before the release is sent."""
+        if given_back := self._given_back(key):
+            of_offset: tuple[dict[int, Any], ...] = (
+                records.counts, records.messages, records.automatic, records.signals, self._renewed.get(key, {})
+            )  # fmt: skip
+            for offset in given_back:
+                for found in of_offset:
+                    found.pop(offset, None)
+            for offset_set in (records.unlocked, records.in_progress, records.signalled):
+                offset_set -= given_back
+            records.given_back |= given_back
 
     def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
         """Apply the coordinator's reply: renewed records are in flight again, except in ``failed`` partitions."""

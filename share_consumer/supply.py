@@ -102,8 +102,10 @@ class Supply:
         if fetched.acquired is None:
             return fetched, []
         unread = self.ahead.take_in(fetched.acquired, time.monotonic())
-        lost = Sending()
-        lost.add_unread(of for of in unread if of.kind == AcknowledgeType.RELEASE)
+        lost, released = Sending(), [of for of in unread if of.kind == AcknowledgeType.RELEASE]
+        lost.add_unread(released)
+        for of in released if fetched.ordered else ():
+            self.ahead.given_back(of.topic_id, of.key[1], of.range.last)
         if lost:
             self._worker.submit(lambda: self._fetcher.release(lost.partitions))
         return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]

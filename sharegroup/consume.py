@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -139,7 +140,7 @@ class _Printer:
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
     def _print_all(self, consumer: object, most: int | None, timeout_ms: int | None) -> None:
-        from sharegroup import AcknowledgeType
+        from sharegroup import AcknowledgeType, IllegalStateException
 
         last_s = time.monotonic()
         while most is None or self.count < most:
@@ -151,7 +152,9 @@ class _Printer:
                     continue
                 self.count += 1
                 outcome = self._outcome if self._print(message) else "REJECT"
-                consumer.acknowledge(message, AcknowledgeType[outcome])  # type: ignore[attr-defined]
+                # In an ordered group a release gives back what follows, so an unreadable record there is not rejected.
+                with suppress(IllegalStateException) if self._outcome == "RELEASE" else nullcontext():
+                    consumer.acknowledge(message, AcknowledgeType[outcome])  # type: ignore[attr-defined]
             if timeout_ms is not None and time.monotonic() >= last_s + timeout_ms / 1000:
                 return
 

@@ -302,6 +302,7 @@ class AcquiredReply(Message, frozen=True):
 
     lock_timeout_ms: how long the locks last from now on. isolation_level: the level at which to read the records.
     errors: of the request's acknowledgements, as in AcknowledgeReply. held_back, holders: as in PlanReply.
+    ordered: the group is ordered by partition: a release gives back all later records of its share partition.
     """
 
     plan_id: str = ""
@@ -311,6 +312,7 @@ class AcquiredReply(Message, frozen=True):
     isolation_level: str = ""
     held_back: int = 0
     holders: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 class AcknowledgeReply(Message, frozen=True):

@@ -20,7 +20,15 @@ from coordinator.kafka import cluster_metadata
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
 from share_consumer import fetching
 from share_consumer.pace import BACKLOG_RECORDS
-from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
+from sharegroup import (
+    AcknowledgeType,
+    Admin,
+    AsyncShareConsumer,
+    IllegalStateException,
+    ShareConsumer,
+    UsedAfterFork,
+    WakeupException,
+)
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -473,3 +481,28 @@ def all_accepted(kafka: KafkaBroker, topic: str) -> dict[int, tuple[int, int]]:
     """A group that has accepted all records of the two partitions is described so."""
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
     return {at.partition: (answer.result().offset, 0) for at, answer in kafka.admin.list_offsets(asked).items()}
+
+
+def test_a_release_in_order_brings_all_later_records_again(kafka, topic, make) -> None:
+    orders = topic("orders")
+    kafka.produce(orders, [str(number) for number in range(8)])
+    settings = {"share_order": "partition", "share_acknowledgement_mode": "explicit", "max_poll_records": 4}
+    consumer, done, released = make(orders, **settings), [], []
+
+    def decided() -> bool:
+        messages = consumer.poll(1.0)
+        for message in messages:
+            if message.offset() == 2 and not released:
+                released.append(message)
+                consumer.acknowledge(message, AcknowledgeType.RELEASE)
+            elif released and message.offset() == 3 and message.delivery_count() == released[0].delivery_count():
+                with pytest.raises(IllegalStateException):
+                    consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+            else:
+                consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+                done.append(message.offset())
+        return len(done) >= 8
+
+    wait_until(decided, what="all records are accepted")
+    assert done == list(range(8))
+    assert set(consumer.commit_sync().values()) <= {None}

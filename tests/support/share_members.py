@@ -90,7 +90,7 @@ class Stubs:
         self.when_riding: Callable[[], object] = lambda: None
         self.supply = consumer._supply
         self.wanted: list[Wanted] = []
-        self.delivery_count = 1
+        self.delivery_count, self.ordered = 1, False
         self.real_membership = consumer._membership
         self._answers: queue.SimpleQueue[tuple[int, Exception | None]] = queue.SimpleQueue()
         self._next = 0
@@ -137,7 +137,7 @@ class Stubs:
         if sending:
             self.when_riding()
         answered({})
-        fetched = FetchAnswer(error=error)
+        fetched = FetchAnswer(error=error, ordered=self.ordered)
         if records:
             run = run_of(self._next, records, delivery_count=self.delivery_count)
             fetched.acquired, fetched.records = acquired(run, joins=self.membership.joins), records

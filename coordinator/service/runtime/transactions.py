@@ -247,7 +247,8 @@ def acquire_records(request: AcquireRecords, facts: Facts, *, beyond: bool = Fal
         yield from ask(AssignPartitions())
         within = bounds(known, facts, None)
         reply = yield from ask(with_facts(AcquireForConsumer, request, bounds=within, beyond=beyond))
-        return msgspec.structs.replace(reply, errors=errors, isolation_level=group.config.share_isolation_level)
+        level, ordered = group.config.share_isolation_level, group.config.is_ordered
+        return msgspec.structs.replace(reply, errors=errors, isolation_level=level, ordered=ordered)
 
     return transaction
 

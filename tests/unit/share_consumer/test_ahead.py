@@ -11,9 +11,13 @@ from confluent_kafka import KafkaException
 
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.protocol.messages import AcknowledgeReply
+from coordinator.protocol.values import AcknowledgeType
 from share_consumer import pace
 from share_consumer.ahead import Ahead
+from share_consumer.fetching import FetchAnswer, Wanted
 from share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
+from share_consumer.record_runs import HeldRange, Unread
+from share_consumer.supply import _Asked
 from sharegroup import ShareConsumer, WakeupException
 from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
 from tests.support.waiting import wait_until
@@ -372,3 +376,38 @@ def test_no_poll_returns_what_another_subscription_gives_back() -> None:
     assert consumer._supply.ahead.records == 0, "at once, though the release waits"
     blocked.set()
     wait_until(lambda: stubs.outcomes() == [(2, "RELEASE"), (3, "RELEASE")], what="they are released")
+
+
+def test_what_a_release_in_order_gives_back_is_not_handed_out() -> None:
+    consumer, stubs = subscribed(share_acknowledgement_mode="explicit")
+    stubs.ordered = True
+    stubs.answer(6)
+    first, second = consumer.poll()
+    consumer.acknowledge(first, AcknowledgeType.ACCEPT)
+    consumer.acknowledge(second, AcknowledgeType.RELEASE)
+    stubs.answer(2)
+    assert offsets(consumer.poll()) == [6, 7], "2 to 5 were given back with 1"
+    assert stubs.outcomes() == [(0, "ACCEPT"), (1, "RELEASE")]
+
+
+def test_what_a_release_in_order_gives_back_is_dropped_unread() -> None:
+    consumer, stubs = subscribed(share_acknowledgement_mode="explicit")
+    stubs.ordered = True
+    stubs.answer(2)
+    _, second = consumer.poll()
+    stubs.hold(2, 3)
+    consumer.acknowledge(second, AcknowledgeType.RELEASE)
+    consumer._drop_given_back()
+    reading = stubs.supply.ahead._reading
+    assert reading is not None and stubs.supply.ahead.take_in(reading, time.monotonic()) == []
+    assert stubs.supply.ahead.records == 0
+
+
+def test_offsets_that_the_log_lost_give_back_what_follows_in_order() -> None:
+    _, stubs = subscribed()
+    found = acquired(run_of(0, 2), run_of(4, 2))
+    found.unread = [Unread(("orders", 0), "T", HeldRange(2, 3, 1), AcknowledgeType.RELEASE)]
+    asked = stubs.supply._asked = _Asked(Wanted(("orders",), 2))
+    asked.answer.set_result(FetchAnswer(found, ordered=True))
+    stubs.supply.take_in()
+    assert [(run.first, run.last) for run in stubs.supply.look()] == [(0, 1)]

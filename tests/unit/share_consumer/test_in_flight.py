@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from coordinator.kafka.damaged_batch import Damage
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
+from share_consumer.errors import RecordNotInFlight
 from share_consumer.hand_over import HandOver
 from share_consumer.implicit import ImplicitInFlight
 from share_consumer.in_flight import InFlight
@@ -235,3 +236,59 @@ def test_a_record_that_cannot_be_read_is_not_deserialized() -> None:
     messages = list(hand_over.messages())
     assert [m.error() and m.error().code() for m in messages] == [None, KafkaError._BAD_MSG, KafkaError._BAD_MSG, None]
     assert deserialized == [b"v", b"v"]
+
+
+# --- an ordered group: a release gives back what follows
+
+
+def ordered(*each: Delivered) -> InFlight:
+    in_flight: InFlight = holding(*each)
+    in_flight.ordered = True
+    return in_flight
+
+
+def test_a_release_in_order_gives_back_later_records_without_an_outcome() -> None:
+    in_flight = ordered(delivered(0, 1, 2, 3))
+    assert in_flight.decide(ORDERS, 2, ACCEPT) and in_flight.decide(ORDERS, 1, RELEASE)
+    assert in_flight.undecided == 1, "record 0: 3 is given back, and 2 was accepted before"
+    assert not in_flight.decide(ORDERS, 3, ACCEPT) and in_flight.decide(ORDERS, 3, RELEASE)
+    assert in_flight.decide(ORDERS, 0, ACCEPT)
+    assert sent(in_flight.take()) == [(0, 0, 1, (1,)), (1, 1, 1, (2,)), (2, 2, 1, (1,))]
+    assert (in_flight.undecided, in_flight.holds_records, in_flight.renewals()) == (0, False, ())
+    assert not in_flight.decide(ORDERS, 3, ACCEPT) and in_flight.decide(ORDERS, 3, RELEASE)
+    assert not in_flight.take(), "nothing names a record that is given back"
+
+
+def test_a_release_in_order_that_is_taken_back_gives_nothing_back() -> None:
+    in_flight = ordered(delivered(0, 1))
+    assert in_flight.decide(ORDERS, 0, RELEASE) and in_flight.undecided == 0
+    assert in_flight.decide(ORDERS, 0, ACCEPT) and in_flight.undecided == 1
+    assert in_flight.decide(ORDERS, 1, ACCEPT)
+    assert sent(in_flight.take()) == [(0, 1, 1, (1,))]
+
+
+def test_a_record_that_was_given_back_and_comes_again_takes_an_outcome() -> None:
+    in_flight = ordered(delivered(0, 1))
+    in_flight.decide(ORDERS, 0, RELEASE)
+    in_flight.take()
+    in_flight.add(delivered(0, 1, count=2)[0])
+    assert in_flight.decide(ORDERS, 1, ACCEPT) and in_flight.decide(ORDERS, 0, ACCEPT)
+
+
+def test_renewed_records_and_work_after_a_release_in_order_are_given_back() -> None:
+    in_flight = ordered(delivered(0, 1, 2))
+    for offset in (1, 2):
+        in_flight.decide(ORDERS, offset, RENEW)
+    in_flight.renew(in_flight.take(), ())
+    (message,) = delivered(2)[0][0].messages
+    in_flight.decide(ORDERS, 0, RELEASE)
+    with pytest.raises(RecordNotInFlight):
+        in_flight.mark_in_progress(message, None)
+    assert sent(in_flight.take()) == [(0, 0, 1, (2,))]
+    assert in_flight.take_renewed() == []
+
+
+def test_without_an_order_a_release_gives_back_nothing_else() -> None:
+    in_flight = holding(delivered(0, 1))
+    in_flight.decide(ORDERS, 0, RELEASE)
+    assert in_flight.undecided == 1 and in_flight.decide(ORDERS, 1, ACCEPT)
