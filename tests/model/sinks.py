@@ -24,7 +24,8 @@ from tests.model.state import (
     Said,
 )
 
-GAP, ACCEPT, RELEASE, REJECT = range(4)
+GAP, ACCEPT, RELEASE, REJECT, _, DEFER = range(6)
+GIVES_BACK = (RELEASE, DEFER)
 RATIO_WINDOW, RATIO_FROM = 10_000, 100
 
 
@@ -81,7 +82,7 @@ class SinksModel(BreakerModel):
         for plan, row in matching:
             before = {said.outcome for said in plan.said.get(row.key, []) if said.count == row.count}
             contradicted += len(before) == 1 and row.outcome not in before
-            delay_ms = row.delay_ms if row.outcome == RELEASE else None
+            delay_ms = row.delay_ms if row.outcome in GIVES_BACK else None
             at_ms = None if delay_ms is None else now_ms + delay_ms
             passed_over = not unreadable and self.is_passed_over(plan, row)
             said = Said(
@@ -192,7 +193,9 @@ class SinksModel(BreakerModel):
         keeps_tries = self.keeps_tries(member)
         if processed:
             outcomes = [o for key, record in held if (o := self.judged(plan, key, record, key in missing)) is not None]
-            keeps_tries = self.judge(member, outcomes, now_ms)
+            deferred = [True] * sum(self.is_deferred(plan, key, record) for key, record in held)
+            self.met["all deferred"] += bool(deferred) and not outcomes
+            keeps_tries = self.judge(member, outcomes or deferred, now_ms)
         keeps_tries = keeps_tries and processed
         decided = [self.decide(plan, key, record, key in missing, now_ms, keeps_tries) for key, record in held]
         member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
@@ -272,7 +275,9 @@ class SinksModel(BreakerModel):
         if not said and missing:
             return None
         said = self.counting(plan, said, record)
-        if self.outcome_of(plan, said, record) != RELEASE:
+        if (outcome := self.outcome_of(plan, said, record)) == DEFER:
+            return None
+        if outcome != RELEASE:
             return None if self.is_unread(plan, key, record) else False
         if self.is_gone(key):
             return None
@@ -280,6 +285,12 @@ class SinksModel(BreakerModel):
             is_divided = len({s.outcome for s in said if s.count == record.count}) > 1
             return said[-1].outcome == RELEASE and said[-1].at_ms is None and not is_divided
         return plan.explicit
+
+    def is_deferred(self, plan: Plan, key: Key, record: Record) -> bool:
+        """Whether the record is deferred, and has no delay of its own."""
+        said = self.counting(plan, plan.said.get(key, []), record)
+        defers = bool(said) and self.outcome_of(plan, said, record) == DEFER and not self.is_gone(key)
+        return defers and said[-1].at_ms is None
 
     def decide(
         self, plan: Plan, key: Key, record: Record, missing: bool, now_ms: int, keeps_tries: bool = False
@@ -314,8 +325,15 @@ class SinksModel(BreakerModel):
         elif self.is_gone(key):
             self.log_lost(key, None)
             self.archive(key, record, removed=True)
+        elif outcome == DEFER:
+            at_ms = said[-1].at_ms
+            record.delay_ms = 0 if at_ms is None else said[-1].delay_ms
+            record.not_before_ms = now_ms if at_ms is None else min(at_ms, now_ms + said[-1].delay_ms)
+            record.state, record.plan_id = AVAILABLE, None
+            self.met["deferred"] += 1
+            self.met["deferred, and quarantined"] += record.quarantined
         else:
-            own = said[-1] if said and said[-1].outcome == RELEASE else None
+            own = said[-1] if said and said[-1].outcome in GIVES_BACK else None
             why = DELIVERY_LIMIT if said else UNDECIDED
             self.release(key, record, now_ms, own, why, by_query=True, keeps_tries=keeps_tries)
         return outcome in (ACCEPT, REJECT)

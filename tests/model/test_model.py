@@ -44,6 +44,13 @@ def test_the_engine_and_the_model_agree_on_random_walks(walk: int) -> None:
         raise
 
 
+@pytest.mark.parametrize("seed", [0, 2, ORDERED, ORDERED + 2])
+def test_the_engine_and_the_model_agree_about_deferred_records(seed: int) -> None:
+    walk = Walk(seed, defers=True)
+    walk.run(STEPS)
+    assert walk.seen["deferred"] and walk.seen["all deferred"], walk.seen
+
+
 def test_a_walk_meets_every_kind_of_command() -> None:
     """Every kind of command is taken, and refused, somewhere on the way."""
     seen = Walk(10)

@@ -31,9 +31,11 @@ BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 class Walk:
     """One walk, from a seed: it chooses the steps and their arguments."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, defers: bool = False) -> None:
+        """``defers``: sinks defer records, too; other walks stay those for which the mistakes' seeds were searched."""
         self.chance = random.Random(seed)
         self.is_ordered = seed >= ORDERED
+        self.defers = (5,) if defers else ()
         self.steps = Steps()
         self.steps.order = "partition" if self.is_ordered else "none"
         self.seen = self.steps.seen
@@ -279,12 +281,12 @@ class Walk:
 
     def _rows(self, receipts: dict[Key, int], passed_over: float) -> list[Row]:
         """Mostly one outcome for all, with some that are different."""
-        mostly = self.chance.choice((1, 1, 2, 3))
+        mostly = self.chance.choice((1, 1, 2, 3, *self.defers))
         rows = []
         for key, count in receipts.items():
             if self.chance.random() >= passed_over:
-                outcome = mostly if self.chance.random() < 0.8 else self.chance.choice((1, 2, 3))
-                delay_ms = self.chance.choice((None, None, None, 0, 5_000, 60_000)) if outcome == 2 else None
+                outcome = mostly if self.chance.random() < 0.8 else self.chance.choice((1, 2, 3, *self.defers))
+                delay_ms = self.chance.choice((None, None, None, 0, 5_000, 60_000)) if outcome in (2, 5) else None
                 letter = outcome == 3 and self.chance.random() < 0.4
                 rows.append(Row(key, count, outcome, delay_ms, letter, self.chance.choice(("", "", "bad"))))
         return rows
