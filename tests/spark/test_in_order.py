@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.support.group_state import describe
@@ -63,3 +65,55 @@ def test_a_query_that_releases_accepts_each_partition_in_order(kafka, topic, job
     for _, of_partition in accepted.groupby("partition"):
         assert list(of_partition["offset"]) == list(range(len(of_partition)))
     assert len(accepted) == 40 and len(rows) > 41, "some were released, and deferred"
+
+
+# --- two queries, of which one is killed
+
+HOT, RECORDS, SEED = 8, 3_000, 20261128
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+def test_two_queries_accept_each_key_in_order_though_one_is_killed(kafka, topic, job, program, start):
+    """Half of the records have one of eight hot keys, the others a key each. A seed chooses which are released at
+    first, and which are rejected. The output is replaced by batch, and no lock is lost."""
+    chance = random.Random(SEED)
+    keys = {n: f"hot {chance.randrange(HOT)}" if chance.random() < 0.5 else f"cold {n}" for n in numbers(RECORDS)}
+    released, rejected = chance.sample(numbers(RECORDS), 8), chance.sample(numbers(RECORDS), 60)
+    orders = topic("orders", 4)
+    kafka.produce(orders, keys, keys=list(keys.values()))
+    limits = {"share.session.timeout.ms": "300000", "share.release.backoff.ms": "200"}
+    queue = job(orders, maxOffsetsPerTrigger=500, **{"share.order": "partition", **limits})
+    outcome = f"""case when text in ({listed(rejected)}) then 'reject'
+                       when text in ({listed(released)}) and deliveryCount = 1 then 'release' else 'accept' end"""
+    sink = {
+        "sink": "acknowledge+replace",
+        "sink_options": queue.sink_options(outputOnReplay="replaces"),
+        "columns": {"acknowledgement": outcome},
+        "in_order": True,
+    }
+    driver = program()
+    killed = driver.start_query(queue.query("a", hold=tuple(numbers(RECORDS // 2, RECORDS // 2)), **sink))
+    killed.wait_written()
+    start(queue.query("b", **sink)).wait_written()
+    killed.wait(killed.spec.held, "it is in the middle of a batch")
+    driver.kill()
+    start(queue.query("a", **sink)).wait(lambda: describe(queue).lag() == 0, "all records are done")
+
+    rows = queue.output().rows
+    accepted = accepted_in_order(rows[rows["acknowledgement"] == "accept"])
+    assert sorted(accepted) == sorted(keys.keys() - set(rejected)), "none is missing, and none is there twice"
+    assert set(rows["query"]) == {"a", "b"}
+    for key in set(keys.values()):
+        of_key = [int(value) for value in accepted if keys[value] == key]
+        assert of_key == sorted(of_key), f"{key} is accepted in the order in which it was produced"
+
+
+def listed(values):
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def accepted_in_order(rows):
+    """The values of the rows by partition, in the order of their batches' work, and in the order of each output."""
+    parts = [(part["at"].min(), list(part["value"])) for _, part in rows.groupby(["partition", "query", "batch"])]
+    return [value for _, values in sorted(parts) for value in values]
