@@ -184,10 +184,11 @@ def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen)
 
 def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
     reopen().close()
-    change(path, "PRAGMA user_version = 7")
+    change(path, f"PRAGMA user_version = {SQLITE_SCHEMA + 1}")
     before = path.read_bytes()
     with pytest.raises(
-        StateStoreTooNew, match=rf"schema is 7, this version knows up to {SQLITE_SCHEMA}.*Use the newer version"
+        StateStoreTooNew,
+        match=rf"schema is {SQLITE_SCHEMA + 1}, this version knows up to {SQLITE_SCHEMA}.*Use the newer version",
     ):
         SqliteStore(path)
     assert path.read_bytes() == before
