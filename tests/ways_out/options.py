@@ -292,7 +292,7 @@ def rewritten(error, remedy, wrong, right):
 
 
 RELEASED = {"acknowledgement": "release"}
-rewritten(UnknownOutcome, "it has to be accept, release, reject or null", {"acknowledgement": "ok"}, RELEASED)
+rewritten(UnknownOutcome, "it has to be accept, release, reject, defer or null", {"acknowledgement": "ok"}, RELEASED)
 rewritten(RenewRefused, "Use release to have a record delivered again", {"acknowledgement": "renew"}, RELEASED)
 rewritten(
     InvalidReleaseDelay,
