@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.looks.ending_queries import TOLD_MS
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, QueryEnding, ReportEnding
-from tests.support.group_driver import SESSION_MS, GroupDriver, started_plan
+from tests.support.group_driver import SESSION_MS, GroupDriver, from_snapshot, started_plan
 from tests.support.sink_driver import ACCEPT, said
 
 MISSING = ("DeadLetterTopicMissing", "Dead letter topic dlq does not exist.")
@@ -184,10 +184,12 @@ def test_a_query_that_is_gone_is_shown_for_a_day() -> None:
     assert ending(group) is None
 
 
-def test_the_ends_outlive_their_coordinator() -> None:
+def test_the_ends_outlive_their_coordinator_and_its_log() -> None:
     group, plan = started_plan(10)
     for _ in range(4):
         say(group)
         group.restart(plan)
     group.crash()
+    assert times(group) == (MISSING[0], 4)
+    from_snapshot(group)
     assert times(group) == (MISSING[0], 4)
