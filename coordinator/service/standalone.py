@@ -37,9 +37,6 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     """
     tokens, listener = standalone.tokens(), standalone.listener()
     settings = standalone.settings
-    protocol = settings.kafka_config.get("security.protocol", "PLAINTEXT")
-    if (error := listener_of_another_kind(settings.bootstrap_servers, protocol)) is not None:
-        raise error
     told = threading.Event()
     set_by_signal(told)
     raise_descriptor_limit()
@@ -47,6 +44,9 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     native = StderrCapture(once)
     greeted: set[str] = set()
     with log_lines(native.stream, log_format), contextlib.closing(native):
+        protocol = settings.kafka_config.get("security.protocol", "PLAINTEXT")
+        if (error := listener_of_another_kind(settings.bootstrap_servers, protocol)) is not None:
+            raise error
         coordinator = Coordinator(
             settings,
             tokens,

@@ -149,6 +149,7 @@ def test_close_calls_what_is_due_before_and_while_it_waits(monkeypatch, key) -> 
     monkeypatch.setattr(program.consumer, "_leave", leaves)
     with pytest.raises(LookupError, match=key):
         program.consumer.close()
+    wait_until(lambda: called, what="the group is left")
     assert called == [2 * len(KEYS)] and client.is_closed
     assert {thread for _, _, thread in program.called} == {threading.get_ident()}
     program.consumer.close()
