@@ -392,6 +392,8 @@ class Walk:
         self.steps.fetch(name, self.steps.epochs[name], 10)
         self.steps.pass_time(20_000)
         self.steps.heartbeat(name, self.steps.epochs[name])
+        if index not in self.steps.model.partitions:  # it was deleted meanwhile
+            return
         held = self.steps.held_by(name, index)
         acks = pieces((o, count, 4, False) for o, count in held.items() if self.chance.random() < 0.5)
         if acks:
