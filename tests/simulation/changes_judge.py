@@ -180,7 +180,9 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     elif ledger.evidence.asked_for(key, before.delivery_count, REJECT, GAP):
         ledger.archived[key] = "rejected"
     elif before.state == IN_PROGRESS and not (
-        lock_is_over(ledger, before) or ledger.evidence.asked_for(key, before.delivery_count, RELEASE)
+        lock_is_over(ledger, before)
+        or ledger.evidence.asked_for(key, before.delivery_count, RELEASE)
+        or ledger.order.ends_with_its_holder(key, before)
     ):
         return "is in progress, and is given up before its lock is over"
     elif before.tries - before.query_failures + 1 >= ledger.limit:

@@ -41,6 +41,7 @@ from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, wrong_change
 from tests.simulation.evidence import Evidence, KnownPlan
+from tests.simulation.order_judge import OrderJudge
 from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.simulated_world import World
 from tests.support.group_driver import durable_state
@@ -116,6 +117,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.actions = Actions(self)
+        self.order = OrderJudge(self)
 
     # --- called by the store
 
@@ -128,6 +130,7 @@ class Ledger:
             if read is not None:
                 read(self, record)
         self.actions.check_append()
+        self.order.check_append()
 
     def replaced(self, group_id: str, old: Sequence[StoredRecord], new: Sequence[bytes]) -> None:
         """A snapshot says what the log said."""
@@ -298,6 +301,7 @@ class Ledger:
                 if wrong:
                     self.world.fail(f"{key} {wrong}: {in_words(before)} -> {in_words(run)}")
                 self._count(key, before, run)
+                self.order.changed(key, before, run)
                 self.runs[key] = run
                 self.just_changed.add(key)
                 if run.state == IN_PROGRESS:

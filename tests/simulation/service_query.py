@@ -238,6 +238,7 @@ class QueryProcess(Process):
         if self.batch in self.mine.commits:
             raise Gone("concurrent update of the commit log")
         self.mine.commits.add(self.batch)
+        self.witness.ledger.order.outputs.append(self.mine.outputs.get(self.batch, ()))
         self._note_doubled()
         self.witness.committed_numbers.add(number_of(self.newest))
         self.witness.unread[number_of(self.newest)] = self.unread

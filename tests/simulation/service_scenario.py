@@ -299,6 +299,22 @@ class ServiceScenario:
         return dataclasses.replace(of, fence="owner", faults=faults)
 
     @classmethod
+    def of_order(cls, seed: int) -> ServiceScenario:
+        """A group in order by partition, in a scenario of another kind."""
+        kinds = (
+            cls.without_sinks,
+            cls.of_sinks,
+            cls.of_signals,
+            cls.of_hosts,
+            cls.of_removals,
+            cls.of_members,
+            cls.of_administration,
+            cls.of_topics,
+        )
+        of = kinds[seed % len(kinds)](seed)
+        return dataclasses.replace(of, configs={**of.configs, "share.order": "partition"})
+
+    @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
         """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
         of, never = cls.without_sinks(seed), NEVER_MS
@@ -343,5 +359,6 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "signals": ServiceScenario.of_signals,
     "administration": ServiceScenario.of_administration,
     "outages": ServiceScenario.of_outages,
+    "order": ServiceScenario.of_order,
 }
 """Scenarios by the kind of faults that they add to those of every run."""

@@ -75,8 +75,12 @@ def wrong_signal(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
 def wrong_end_of_work(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     """Returns the reason why a ShareConsumer's work may not come to nothing so, empty if it may: by a release, or since
     its signals did not come in time."""
+    if ledger.order.is_given_back(key, before, after):
+        return ""
     if (after.failures, after.releases) != (before.failures + 1, before.releases):
         return "was in progress, and that is no failure"
+    if ledger.order.ends_with_its_holder(key, before):
+        return ""
     if after.plan_id is None:
         return "" if ledger.evidence.asked_for(key, before.delivery_count, RELEASE) else "is released by nobody"
     if not lock_is_over(ledger, before):

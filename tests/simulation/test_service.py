@@ -196,6 +196,12 @@ def test_what_kafka_removes_between_any_two_steps_counts_as_removed(seeds: int, 
     assert sum(counts["removed"] for run in runs for counts in run.ledger.counts.values()) > 5 * least
 
 
+@few_or_many(8, 100, 80, 2_000)
+def test_a_group_in_order_has_one_holder_and_skips_nothing(seeds: int, least: int) -> None:
+    """Each append is judged, and at the end the outputs."""
+    assert sum(play(ServiceScenario.of_order(seed)).ledger.order.deliveries for seed in range(seeds)) > least
+
+
 @few_or_many(8, {"silent": 1, "carried out": 100}, 60, {"silent": 20, "released": 5})
 def test_a_living_owner_stays_the_owner_and_requests_are_carried_out_once(seeds: int, least: dict[str, int]) -> None:
     """Two or three hosts ask each other by records that are lost, late, doubled and reordered."""
