@@ -111,6 +111,7 @@ class Coordinators:
             "share.isolation.base": str(self.setting.base),
             "share.acknowledgement.mode": self.setting.acknowledgement_mode,
             "share.release.backoff.ms": "0",
+            **({"share.order": "partition"} if self.setting.ordered else {}),
         }
         if self.setting.signals:
             configs |= {
@@ -250,6 +251,7 @@ class Coordinators:
             [decode_record(data) for data in store.appended],
             time_passed=time_passed,
             missing=missing,
+            ordered=self.setting.ordered,
             limit=config.share_delivery_count_limit,
             base=config.share_isolation_base,
             of_a_log=records,

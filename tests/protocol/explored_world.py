@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coordinator.protocol.messages import AcknowledgeReply, Done, Joined, PlanReply, ProgressReply
 from tests.protocol.coordinators import Coordinators, Served
-from tests.protocol.happened import bits
+from tests.protocol.happened import bits, out_of_order
 from tests.protocol.hosts import Hosts
 from tests.protocol.members import LOCAL, Consumer, Query
 from tests.protocol.requests import NOTICE, OPEN_SINK, TOPIC_IDS, Request
@@ -262,6 +262,8 @@ class Steps:
             live = served.memory or self.coordinators.load(log).memory
         work = world.work if old or served.memory else world.work.loaded()
         happened, failed = served.happened, "the runtime failed" if served.error == "InternalError" else ""
+        if self.setting.ordered and not failed:
+            failed = out_of_order(self.coordinators.runs(log), self.setting.records)
         lost = world.lost
         for offset, number in happened.taken:
             if any(query.may_have(f"i.{number}", offset) for query in world.queries):

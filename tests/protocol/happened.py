@@ -56,6 +56,22 @@ def runs_by_record(records: Iterable[StateRecord], of_a_log: int) -> dict[int, R
     return found
 
 
+def out_of_order(runs: Mapping[int, Run], of_a_log: int) -> str:
+    """What is wrong with these runs of a group in order: of each log one plan holds records, and none waits before
+    them. Empty if nothing is."""
+    waits: dict[int, int] = {}
+    holders: dict[int, int | None] = {}
+    for number, run in sorted(runs.items()):
+        log = number // of_a_log
+        if run.state == RecordState.AVAILABLE:
+            waits.setdefault(log, number)
+        elif run.state in HELD and log in waits:
+            return f"record {number} is held, and record {waits[log]} waits"
+        elif run.state in HELD and holders.setdefault(log, run.plan_id) != run.plan_id:
+            return f"records of log {log} are held by plans {holders[log]} and {run.plan_id}"
+    return ""
+
+
 def what_happened(
     before: dict[int, Run],
     appended: Iterable[StateRecord],
@@ -68,11 +84,12 @@ def what_happened(
     ends: Mapping[int, int],
     has_queries: bool,
     rejectable: int = 0,
+    ordered: bool = False,
 ) -> Happened:
     """Of one transaction; ``before`` are the runs that it changes; ``missing``: records that the log has no more;
     ``of_a_log``: how many a log has; ``ends``: up to which offset each was acquired, by its number; ``has_queries``:
     the group has one to which losses are to be reported; ``rejectable``: what a sink may reject."""
-    looked = _Look(dict(before), time_passed, missing, limit, rejectable)
+    looked = _Look(dict(before), time_passed, missing, limit, rejectable, ordered)
     for record in appended:
         if isinstance(record, PlanStarted):
             cut = (out for out in record.left_out if out.reason in CUT)
@@ -105,6 +122,7 @@ class _Look:
     missing: int
     limit: int
     rejectable: int
+    ordered: bool
     taken: list[tuple[int, int]] = field(default_factory=list)
     lapsed: int = 0
     cut: int = 0
@@ -138,13 +156,14 @@ class _Look:
                 self.complaint = f"{count} records are delivered together on try {failures + 1}, {most} at most"
 
     def _left_its_plan(self, was: Run, run: Run) -> bool:
-        """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder; or it was
-        quarantined when the lock was lost."""
+        """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder, or in
+        order an earlier record did; or it was quarantined when the lock was lost."""
         if was.plan_id is None or run.plan_id == was.plan_id:
             return False
         if self.time_passed:
             return run.quarantined
-        return was.state == RecordState.AVAILABLE and run.state == RecordState.ACQUIRED
+        goes_along = self.ordered and run == was._replace(plan_id=None)
+        return was.state == RecordState.AVAILABLE and (run.state == RecordState.ACQUIRED or goes_along)
 
     def _may_be_given_up(self, offset: int, was: Run) -> bool:
         """The log lost it, its trial failed, its tries are used up, or a sink rejects it."""

@@ -42,6 +42,8 @@ class Setting:
     """Spark is 4.0 or 4.1: ``latestOffset()`` has no arguments."""
     implicit: bool = False
     """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
+    ordered: bool = False
+    """The group is in order by partition."""
     hosts: str = ""
     """Each of two queries is on a host with a coordinator of its own: "asked": owners can be asked over Kafka;
     "not asked": they can't, and the newest claimant wins."""
@@ -74,6 +76,8 @@ class Setting:
             told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
         if self.without_start:
             told.append("latestOffset() has no start")
+        if self.ordered:
+            told.append("in order")
         if self.hosts:
             told.append(f"two hosts whose owners can be {self.hosts}".replace("be not", "not be"))
         if self.rejects or self.gives_back:

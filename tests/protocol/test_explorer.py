@@ -24,6 +24,7 @@ from tests.protocol.worlds import (
     HOSTS_NOT_ASKED,
     IMPLICIT,
     ONE_RECORD,
+    ORDERED,
     OWN_MODE,
     REJECTS,
     REPLACED,
@@ -107,6 +108,15 @@ WALKS = {
         Setting(records=1, most=(2,)),
         Budget(3, crashes=1, retention=1, partitions=2),
     ),
+    "records are in order": (ORDERED, Budget(2, crashes=1, expiries=1, pauses=1, delays=1)),
+    "records in order are quarantined": (
+        Setting(records=3, most=(3, 1), limit=2, ordered=True),
+        Budget(2, crashes=2, expiries=1),
+    ),
+    "a topic in order gets a partition": (
+        ORDERED,
+        Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, partitions=1),
+    ),
     "a query never comes back": (
         TWO,
         Budget(2, crashes=1, restarts=1, expiries=1, departures=1),
@@ -142,6 +152,7 @@ WALKS = {
 
 
 LONG_WALKS = {
+    "a topic in order gets a partition",
     "a consumer takes part",
     "a consumer signals, and its requests come late",
     "a consumer signals, falls silent, and dies",
@@ -172,6 +183,9 @@ LONG_WALKS = {
 }
 """`make soak` walks these; `make test-all` walks their short form, which has one fault less."""
 SLOW_WALKS = {
+    "records are in order",
+    "records in order are quarantined",
+    "a topic in order gets a partition",
     "the log moves",
     "a driver is stopped",
     "a driver is stopped and latestOffset has no start",

@@ -6,6 +6,7 @@ from tests.protocol.setting import Setting
 
 TWO = Setting()
 ONE_RECORD = Setting(records=1, most=(1, 1))
+ORDERED = Setting(ordered=True)
 SLICES = Setting(limit=3, base=1)
 CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
 WORK = Setting(records=1, most=(1,), fetches=2, signals=2)
