@@ -17,8 +17,10 @@ from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.model.walk import ORDERED
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import ORDERED as IN_ORDER
 
 TESTS = "core/test_order::test_"
 
@@ -28,12 +30,21 @@ def _when_acquiring(patch: Patch, name: str, function: Any) -> None:
         patch.setattr(module, name, function)
 
 
-@mistake({rules.ORDER_HAS_ONE_HOLDER: (TESTS + "a_partition_has_one_holder",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_HAS_ONE_HOLDER: (TESTS + "a_partition_has_one_holder",)},
+    explorer=(SmallWorld(IN_ORDER, Budget(1, expiries=1, pauses=1)),),
+    simulator=(Seeds("order", 0),),
+    model=ORDERED,
+)
 def let_two_members_hold_a_partition(patch: Patch) -> None:
     _when_acquiring(patch, "free", lambda group, member, logs, now_ms, available_ms: logs)
 
 
-@mistake({rules.ORDER_IS_A_PREFIX: (TESTS + "nothing_passes_a_quarantined_record",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_IS_A_PREFIX: (TESTS + "nothing_passes_a_quarantined_record",)},
+    simulator=(Seeds("order", 3),),
+    model=ORDERED,
+)
 def pass_over_what_waits(patch: Patch) -> None:
     def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
         for first, last, run in partition.runs.available(now_ms):
@@ -45,13 +56,18 @@ def pass_over_what_waits(patch: Patch) -> None:
 
 @mistake(
     {rules.ORDER_IS_A_PREFIX: (TESTS + "a_released_record_holds_up_its_partition_until_its_delay_ends",)},
+    simulator=(Seeds("order", 1),),
     model=ORDERED,
 )
 def take_fresh_records_past_what_waits(patch: Patch) -> None:
     _when_acquiring(patch, "may_take_fresh", lambda group, partition, taken: True)
 
 
-@mistake({rules.ORDER_IS_A_PREFIX: (TESTS + "a_quarantined_record_behind_one_that_waits_is_not_tried",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_IS_A_PREFIX: (TESTS + "a_quarantined_record_behind_one_that_waits_is_not_tried",)},
+    simulator=(Seeds("order", 22),),
+    model=ORDERED,
+)
 def try_a_record_alone_out_of_turn(patch: Patch) -> None:
     _when_acquiring(patch, "delivered_alone", lambda group, partition: partition.runs.quarantined())
 
@@ -61,7 +77,11 @@ def leave_earlier_plans_their_rest(patch: Patch) -> None:
     patch.setattr(acquisition, "earlier_plans_ended", lambda group, held: held)
 
 
-@mistake({rules.ORDER_TAKES_ALONG: (TESTS + "a_quarantined_record_takes_along_what_follows_it",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_TAKES_ALONG: (TESTS + "a_quarantined_record_takes_along_what_follows_it",)},
+    simulator=(Seeds("order", 22),),
+    model=ORDERED,
+)
 def keep_what_follows_a_quarantined_record_at_a_reclaim(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._cut
 
@@ -72,7 +92,11 @@ def keep_what_follows_a_quarantined_record_at_a_reclaim(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_cut", cut)
 
 
-@mistake({rules.ORDER_TAKES_ALONG: (TESTS + "a_cut_keeps_nothing_behind_what_it_gives_back",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_TAKES_ALONG: (TESTS + "a_cut_keeps_nothing_behind_what_it_gives_back",)},
+    simulator=(Seeds("order", 21),),
+    model=ORDERED,
+)
 def keep_the_middle_of_a_batch_at_a_cut(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._return
 
@@ -107,7 +131,11 @@ def keep_what_was_released_by_hand_at_a_sessions_end(patch: Patch) -> None:
     patch.setattr(membership, "_carried", lambda group, plan: [c for c in right(group, plan) if c[1].run.state in HELD])
 
 
-@mistake({rules.ORDER_TAKES_ALONG: (TESTS + "a_lock_that_ends_ends_the_later_ones",)}, model=ORDERED)
+@mistake(
+    {rules.ORDER_TAKES_ALONG: (TESTS + "a_lock_that_ends_ends_the_later_ones",)},
+    simulator=(Seeds("order", 2),),
+    model=ORDERED,
+)
 def keep_later_locks_when_a_lock_ends(patch: Patch) -> None:
     patch.setattr(membership, "given_back", lambda run: run)
 
