@@ -277,6 +277,8 @@ class SinksModel(BreakerModel):
         said = self.counting(plan, said, record)
         if (outcome := self.outcome_of(plan, said, record)) == DEFER:
             return None
+        if outcome == REJECT and plan.too_many and not said[-1].unreadable and not self.is_gone(key):
+            return None  # given back as if it had not been delivered
         if outcome != RELEASE:
             return None if self.is_unread(plan, key, record) else False
         if self.is_gone(key):
