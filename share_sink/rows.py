@@ -15,7 +15,7 @@ from coordinator.protocol.arrow_types import HEADERS as HEADERS_TYPE
 from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
 from coordinator.protocol.errors import NeverDelivered
 from coordinator.protocol.outcome_rows import SCHEMA
-from coordinator.protocol.values import GIVES_BACK, LONGEST_DELAY_MS, AcknowledgeType
+from coordinator.protocol.values import GIVES_BACK, LONGEST_DELAY_MS, LONGEST_REASON, AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
@@ -74,7 +74,8 @@ def is_rejected(outcomes: pa.Table) -> Any:
 
 def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
     """Returns a run for each row, in their order: a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a
-    dead letter or a reason yet; only runs of released and deferred rows have a delay.
+    dead letter yet. Only runs of released and deferred rows have a delay, and only runs of released rows that the limit
+    may give up have a reason.
 
     Raises:
         IncompleteReceipt: topic, partition, offset, deliveryCount or receipt of a row is null.
@@ -101,7 +102,7 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
             outcome,
             _delays(batch, columns, outcome, receipt),
             pa.repeat(pa.scalar(False), batch.num_rows),
-            pa.nulls(batch.num_rows, pa.string()),
+            _reasons(batch, sink, outcome, receipt),
         ],
         schema=SCHEMA,
     )
@@ -189,6 +190,17 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
         first = _first(wrong)
         raise InvalidReleaseDelay(row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LONGEST_DELAY_MS)
     return delay
+
+
+def _reasons(batch: pa.RecordBatch, sink: Sink, outcome: Any, receipt: dict[str, Any]) -> Any:
+    """Returns the reasons of released rows that the limit may give up; null for other rows, since each row of a large
+    batch may have another reason."""
+    limit = sink.opened.delivery_count_limit
+    if REASON not in sink.columns or not sink.opened.dead_letter_topic or not limit:
+        return pa.nulls(batch.num_rows, pa.string())
+    is_last = pc.and_(pc.equal(outcome, int(AcknowledgeType.RELEASE)), pc.greater_equal(receipt[DELIVERY_COUNT], limit))
+    reasons = pc.utf8_slice_codeunits(_column(batch, sink.columns, REASON), 0, LONGEST_REASON)
+    return pc.if_else(is_last, reasons, pa.scalar(None, pa.string()))
 
 
 def _first(mask: Any) -> int:

@@ -74,10 +74,16 @@ def given_back(run: Run) -> Run:
 
 
 def query_released(
-    run: Run, config: GroupConfig, delay: Delay, disposition: Disposition, *, keeps_tries: bool = False
+    run: Run,
+    config: GroupConfig,
+    delay: Delay,
+    disposition: Disposition,
+    *,
+    reason: str = "",
+    keeps_tries: bool = False,
 ) -> Run:
-    """The run after a completed batch released it. Only the number of its releases can give it up, with
-    ``disposition``; with ``keeps_tries`` this release does not count. A quarantined run has been processed, and is
+    """The run after a completed batch released it. Only the number of its releases can give it up, with ``disposition``
+    and ``reason``; with ``keeps_tries`` this release does not count. A quarantined run has been processed, and is
     quarantined no longer. If the run's lock was lost before, its try was counted then."""
     if run.state == RecordState.AVAILABLE:
         if delay.not_before_ms is None:
@@ -91,7 +97,7 @@ def query_released(
     ):
         given = given._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None)
     if given.releases >= limit and not keeps_tries:
-        return archived(given, Event.LIMIT, config, disposition)
+        return archived(given, Event.LIMIT, config, disposition, reason)
     return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
 
 

@@ -187,6 +187,7 @@ class SinkOpened(Message, frozen=True):
     ends: the first offset that was never acquired, by topic id and partition.
     dead_letter_topic: empty if no dead letters are wanted. dead_letter_partitions: its number of partitions.
     copy_record: a dead letter contains the record.
+    delivery_count_limit: no record with a lower delivery count is given up by a release; 0: it is not known.
     replaced: the group configs that the sink's configs changed, with their earlier values.
     """
 
@@ -197,6 +198,7 @@ class SinkOpened(Message, frozen=True):
     dead_letter_topic: str = ""
     dead_letter_partitions: int = 0
     copy_record: bool = True
+    delivery_count_limit: int = 0
     replaced: dict[str, str] = {}
 
 

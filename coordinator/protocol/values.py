@@ -154,7 +154,8 @@ class OutcomeRun(NamedTuple):
     outcome: ACCEPT, RELEASE, REJECT or DEFER.
     delay_ms: the delay of a release or a deferral, from its staging on; None: the group's backoff, or no delay.
     dead_letter: the dead letters of all these records are written.
-    reason: the reason in the row, if the dead letters are not written yet.
+    reason: the reason in the row: of a reject whose dead letters are not written yet, or of a release from the delivery
+        count limit on.
     divided: rows of the same record named different outcomes, so the outcome is RELEASE.
     """
 

@@ -151,12 +151,14 @@ def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int],
     kind, number = (letter.value or b"?").decode()[0], (letter.value or b"??").decode()[1:]
     said = dict(letter.said)
     count = int(said.pop("delivery.count"))
+    reason = f"record {number}"  # a release has it only if the row of the last attempt released, and no attempt vetoed
+    allowed = {"r": (reason,), "t": (reason, LIMIT_MESSAGE)}.get(kind, (LIMIT_MESSAGE,))
     expected = {
         "topic": chaos.job.topics[0],
         "partition": str(place[0]),
         "offset": str(place[1]),
         "group": chaos.job.group,
-        "message": f"record {number}" if kind == "r" else LIMIT_MESSAGE,
+        "message": said["message"] if said["message"] in allowed else allowed[0],
         "disposition": "rejected" if kind == "r" else "delivery_limit",
         "timestamp": sent,
     }

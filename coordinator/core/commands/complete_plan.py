@@ -281,7 +281,9 @@ class _Completion:
             otherwise = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
         delay = self._own_delay(verdict, otherwise)
         disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
-        return query_released(run, self._group.config, delay, disposition, keeps_tries=self._keeps_tries)
+        names_release = verdict is not None and AcknowledgeType(verdict.outcome) == AcknowledgeType.RELEASE
+        reason = verdict.reason if verdict is not None and names_release else ""
+        return query_released(run, self._group.config, delay, disposition, reason=reason, keeps_tries=self._keeps_tries)
 
     def _rejected_or_given_back(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None

@@ -60,6 +60,7 @@ def open_sink(groups: Groups, cluster: KafkaCluster, request: OpenSink) -> SinkO
         dead_letter_topic=topic,
         dead_letter_partitions=partitions,
         copy_record=view.config.errors_deadletterqueue_copy_record_enable,
+        delivery_count_limit=view.config.share_delivery_count_limit,
         replaced=replaced,
     )
 

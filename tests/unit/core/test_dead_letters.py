@@ -52,6 +52,17 @@ def test_no_record_is_archived_before_its_dead_letter_is_written() -> None:
     assert (group.partition().start_offset, group.partition().archived_total) == (6, 2)
 
 
+def test_a_dead_letter_at_the_limit_has_the_last_releases_reason() -> None:
+    group, plan = batch(2, **DLQ, **{"share.delivery.count.limit": "2"})
+    group.stage(said(0, 1, RELEASE, reason="busy"))
+    following = group.next(plan).plan.plan_id
+    group.start(following)
+    group.stage(said(0, 0, RELEASE, 2, reason="no answer"), said(1, 1, RELEASE, 2))
+    group.complete(following)
+    group.crash()
+    assert [run_at(group, n).reason for n in (0, 1)] == ["no answer", ""]
+
+
 def test_retention_takes_no_record_out_of_the_dead_letter_queue() -> None:
     """The original is gone; that it was given up is told all the same."""
     group, plan = batch(3, **DLQ)

@@ -166,6 +166,18 @@ def test_without_a_dead_letter_queue_reasons_are_dropped(dead_letters: DeadLette
     assert not dead_letters.written
 
 
+def test_reasons_of_releases_are_reported_from_the_limit_on_alone() -> None:
+    answer = msgspec.structs.replace(WITH_DEAD_LETTERS, delivery_count_limit=3)
+    released = [row(offset, "release", deliveryCount=2 + offset, reason="x" * 600) for offset in range(3)]
+    found = runs_of(task(opened(answer), *released, row(3, deliveryCount=4, reason="none")))
+    assert [(first, outcome, reason) for first, _, outcome, _, reason in found] == [
+        (0, 2, None),
+        (1, 2, "x" * 500),
+        (2, 2, "x" * 500),
+        (3, 1, None),
+    ]
+
+
 def test_dead_letters_of_rejected_rows_are_written_before_the_driver_stages_them(dead_letters: DeadLetters) -> None:
     header = {"key": "trace", "value": b"1"}
     said = row(1, "reject", reason="broken", key=b"k", value="v", headers=[header])
