@@ -185,12 +185,17 @@ class CoordinatorClient:
     ) -> Reply | None:
         """Returns the reply over the connection that is open, to the coordinator of the group if there are several;
         None if there is none, or no reply came. Starts and searches nothing."""
-        with self._connecting:
+        until_s = time.monotonic() + answer_timeout_s
+        if not self._connecting.acquire(timeout=answer_timeout_s):  # another thread connects anew
+            return None
+        try:
             connection = self._connections.get(group_id if self._directory.are_several else "")
+        finally:
+            self._connecting.release()
         if connection is None:
             return None
         try:
-            return connection.call(request, answer_timeout_s)
+            return connection.call(request, max(0.0, until_s - time.monotonic()))
         except Unreachable:
             self._forget(connection)
         except ShareGroupError:

@@ -133,6 +133,8 @@ def _kind_of(address: str, *, is_tls: bool) -> str:
     if not is_tls:
         return "tls"
     kind = _kind_of_answer(other) if other else ""
+    if kind == "tls":  # it answers an alert: it does speak TLS, and did not agree to this client's
+        return ""
     return "plain" if kind == _BROKER else kind
 
 

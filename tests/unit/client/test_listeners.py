@@ -110,6 +110,13 @@ def test_a_silent_listener_is_named_in_the_log(protocol, caplog):
     assert line.startswith(f"the listener at {address} takes connections and has answered nothing")
 
 
+def test_a_listener_that_refuses_this_clients_tls_is_no_other_kind():
+    """It answers anything with an alert, as one that wants a client's certificate."""
+    with listening(Answer, b"\x15\x03\x03\x00\x02\x02\x28") as address:
+        assert listener_of_another_kind(address, "SSL") is None
+        assert listener_of_another_kind(address, "PLAINTEXT") is not None
+
+
 def test_a_broker_without_tls_is_named_to_a_client_with_tls(embedded):
     found = listener_of_another_kind(embedded.bootstrap_servers, "SASL_SSL")
     assert found is not None and "answers without TLS" in str(found)

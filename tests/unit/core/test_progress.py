@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.core.commands import ExtendDeadlines
 from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import ProgressBatch
 from coordinator.state_log.projection import project
@@ -147,6 +148,17 @@ def test_stale_work_of_a_member_that_leaves_goes_at_once() -> None:
     group.now_ms += STALE_MS + 1
     group.leave()
     assert group.states() == ["0 AVAILABLE 1"]
+
+
+def test_an_extended_lock_of_who_leaves_ends_with_its_last_signal() -> None:
+    """The lock's end in memory, which lacks the extension, is the same number as its new end."""
+    group = working(1)
+    group.run(ExtendDeadlines(stalled_ms=10_000))
+    group.now_ms += STALE_MS - GRACE_MS + 1
+    group.leave()
+    left = group.partition().runs.at(0)
+    assert left is not None and left.run.deadline_ms is not None
+    assert group.group.locks.deadline_ms(left.run.deadline_ms) == group.now_ms + GRACE_MS - 1
 
 
 def test_a_member_without_time_left_is_not_given_more_by_leaving_twice() -> None:

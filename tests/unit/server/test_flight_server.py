@@ -68,10 +68,12 @@ def with_protocol(connection, header):
 
 def test_a_coordinator_of_another_protocol_version_is_refused_by_name(server, connection, monkeypatch):
     """It answers Health whatever the client speaks, so that the client knows which version it is."""
-    with_protocol(connection, b"7")
+    with_protocol(connection, str(PROTOCOL + 1).encode())
     assert connection.check_health().protocol == PROTOCOL
-    monkeypatch.setattr(server._requests, "_here", lambda *_: encode(Healthy(pid=17, protocol=7, version="2.0")))
-    told = rf"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol {PROTOCOL}"
+    monkeypatch.setattr(
+        server._requests, "_here", lambda *_: encode(Healthy(pid=17, protocol=PROTOCOL + 1, version="2.0"))
+    )
+    told = rf"process 17.* protocol {PROTOCOL + 1} \(sharegroup 2\.0\).*protocol {PROTOCOL}"
     with pytest.raises(CoordinatorVersionMismatch, match=told):
         connection.check_health()
     monkeypatch.setattr(server._requests, "_here", lambda *_: encode(Healthy(pid=17)))

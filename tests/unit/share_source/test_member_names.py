@@ -25,6 +25,7 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import ConfigOutOfBounds, FencedMemberEpoch, InvalidRequest
 from coordinator.protocol.messages import (
+    AwaitedRecord,
     DescribeGroup,
     Heartbeat,
     JoinGroup,
@@ -50,7 +51,7 @@ HOSTILE = "a\nb\x1b[2J [red]" + "x" * 600
 QUERY_ID = "5d0a36ff-0a8c-4b3f-9a3c-6a6d0c1b7e11"
 SOURCE = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 CONSUMER = {"bootstrap.servers": "localhost:9092", "group.id": "billing"}
-SHOWN = (HistoryEntry, MemberDescription, PlanInFlight, RunInFlight)
+SHOWN = (AwaitedRecord, HistoryEntry, MemberDescription, PlanInFlight, RunInFlight)
 
 
 # --- where names come from
