@@ -34,6 +34,8 @@ from tests.model.state import (
     Said,
 )
 
+RELEASE = 2
+
 
 @dataclass
 class Naive:
@@ -232,7 +234,8 @@ class Naive:
                 record.quarantined, record.failed_alone_ms, record.last_tried_ms = False, None, None
             tries = record.releases + (0 if by_query else record.failures - record.query_failures)
             if not keeps_tries and tries >= self.limit:
-                self.give_up(key, record, disposition, "" if own is None else own.reason)
+                reason = own.reason if own is not None and own.outcome == RELEASE else ""
+                self.give_up(key, record, disposition, reason)
                 return
         record.state, record.plan_id = AVAILABLE, None
         if own is not None and own.at_ms is not None and now_ms is not None:
