@@ -116,7 +116,8 @@ class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Dead letters of {topic} can't be sent to {topic}: name another topic, or none, so that each goes to its own."""
+    """Dead letters in {topic} can't be sent to {topic} itself. Name another topic, or none: then each dead letter goes
+    back to the topic from which its record came."""
 
 
 class RedriveStopped(ShareGroupError):

@@ -2,7 +2,8 @@
 and clients use this module.
 
 Rule: a secret is in no error, log or ``repr``, and a file that others may read is refused. "Others" are neither the
-owner nor the group: Kubernetes gives a pod its secrets by group.
+owner nor the group: Kubernetes gives a pod its secrets by group. A coordinator reads its tokens once, at its start, in
+:mod:`coordinator.service.standalone`.
 """
 
 from __future__ import annotations

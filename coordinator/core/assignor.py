@@ -2,7 +2,7 @@
 
 Rule: every assignable partition with a subscriber has at least one member, the numbers of partitions of two members
 differ by at most one, and within that a member keeps what it has. With more members than partitions, members share
-partitions.
+partitions. A member's part of an ordered group's partitions is found in :mod:`coordinator.core.order`.
 """
 
 from __future__ import annotations

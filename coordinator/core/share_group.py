@@ -328,7 +328,8 @@ class ShareGroup:
         return totals, sum(each.still_there for each in partitions)
 
     def plan_partitions(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
-        """(topic id, partition) of each partition that a start of ``plan_id`` may change; empty without such a plan."""
+        """Returns (topic id, partition) of each partition that may change when the plan ``plan_id`` is started; empty
+        if there is no such plan."""
         named = self.plan_id(plan_id)
         is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
         plan = member.newest if is_superseded else self.plans.get(named) if named is not None else None

@@ -48,8 +48,8 @@ LOSSLESS: Mapping[str, str] = MappingProxyType(
         "queuing.strategy": "fifo",
     }
 )
-"""librdkafka's configuration of a producer that loses and doubles nothing, whatever the options of a query say of
-producers: it refuses any other value beside the first."""
+"""librdkafka's configuration of a producer that neither loses nor doubles records, whatever producer options a
+query has. With enable.idempotence=true, librdkafka refuses other values of the settings that follow it."""
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
     {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 )

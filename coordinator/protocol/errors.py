@@ -251,7 +251,7 @@ class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST")
 
 
 class BatchNotNamed(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A sink of share group {group_id} wrote no row that the group still holds, and nothing says which batch it is of.
+    """A sink of share group {group_id} wrote no row that the group still holds, so the sink's batch is not known.
     In share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already
     has (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set
     outputOnReplay=replaces if a replay replaces the output of its batch; or call sharegroup.acknowledge in
@@ -545,7 +545,7 @@ class StateTopicUnfit(ShareGroupError, of_coordinator=True):
 class StateTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
     """The Kafka principal may not {what} (state topic {topic}). It needs these ACLs: Create, Describe, DescribeConfigs,
     Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). A host that
-    can read the topic alone may join groups which another host owns. Or keep the state in a file of this host:
+    may only read the topic can still join groups that another host owns. Or keep the state in a file of this host:
     share.state.store=sqlite:PATH."""
 
 

@@ -39,7 +39,7 @@ from coordinator.protocol.repeated_lines import LogOnce
 from share_source.application import application
 from share_source.driver.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.driver.idle_pace import IdlePace
-from share_source.driver.plan_log import named_left_out, tell_breaker, warn_altered, warn_given_up, warn_left_out
+from share_source.driver.left_out_lines import named_left_out, tell_breaker, warn_altered, warn_given_up, warn_left_out
 from share_source.driver.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.driver.process_end import before_sigterm_ends, last_lines
 from share_source.driver.query_lines import QueryCounts, log_started

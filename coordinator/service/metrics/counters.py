@@ -1,5 +1,6 @@
 """Counters of what a coordinator's groups did since the process started, named after Kafka's broker metrics where such
-a metric exists (table in docs/run/metrics.md)."""
+a metric exists (table in docs/run/metrics.md). What a decision counts is computed in
+:mod:`coordinator.core.commands.counts`."""
 
 from __future__ import annotations
 

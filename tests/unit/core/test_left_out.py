@@ -16,7 +16,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import PlanReply
 from coordinator.protocol.wire import encode
-from share_source.driver.plan_log import NAMED
+from share_source.driver.left_out_lines import NAMED
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 

@@ -11,7 +11,7 @@ import pytest
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import GivenUp, LeftOut, NextPlan
-from share_source.driver.plan_log import warn_given_up, warn_left_out
+from share_source.driver.left_out_lines import warn_given_up, warn_left_out
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import AT_ONCE
 from tests.support.running_service import Running
