@@ -77,7 +77,7 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
         ShareGroupError: a key or a value is bad; the subclass says how.
         DeadLetterTopicInUse: see :func:`check_dead_letter_topic_kept`.
         TopicNotAllowed: see :func:`check_dead_letter_sources`.
-        OrderInUse: share.order would change, and a member holds records, or may come back to them.
+        OrderInUse: see :func:`check_order_may_change`.
     """
     configs = changed_configs(group.configs, command.configs)
     config = GroupConfig.parse(configs)
@@ -85,20 +85,27 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
         check_dead_letter_topic_kept(group, config)
     if configs != group.configs:
         check_dead_letter_sources(group, config)
-    if config.share_order != group.config.share_order and (used := _used(group)):
-        raise OrderInUse(group_id=group.group_id, order=config.share_order, count=used)
+    check_order_may_change(group, config)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
 
 
-def _used(group: ShareGroup) -> int:
-    """How many records members hold, or queries may come back to."""
-    return count_records(
+def check_order_may_change(group: ShareGroup, config: GroupConfig) -> None:
+    """Check that this config keeps share.order, or that no member holds records, and no query may come back to some.
+
+    Raises:
+        OrderInUse: share.order would change meanwhile.
+    """
+    if config.share_order == group.config.share_order:
+        return
+    used = count_records(
         segment
         for plan in group.plans.values()
         for _, segments in group.carrying(plan)
         for segment in segments
         if plan.query or segment.run.state in HELD
     )
+    if used:
+        raise OrderInUse(group_id=group.group_id, order=config.share_order, count=used)
 
 
 def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:

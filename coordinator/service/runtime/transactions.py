@@ -29,7 +29,11 @@ from coordinator.core.commands import (
     TopicWithId,
     with_facts,
 )
-from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
+from coordinator.core.commands.membership import (
+    check_dead_letter_sources,
+    check_dead_letter_topic_kept,
+    check_order_may_change,
+)
 from coordinator.core.looks.description import open_breaker
 from coordinator.core.looks.view import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
@@ -119,6 +123,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
     Raises:
         CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.
         DeadLetterTopicInUse: the configs unset a dead letter topic for which records wait.
+        OrderInUse: the configs change share.order while members hold records.
         TopicNotAllowed: the dead letter topic may not get copies of what the member, or the group, reads.
     """
 
@@ -130,8 +135,10 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         again = request.member_epoch is not None or (member is not None and member.process_id == request.process_id)
         sets = request.configs if created or not again else {}
         configs = changed_configs(before, sets)
-        check_dead_letter_topic_kept(group, GroupConfig.parse(configs))  # checked first: a refused join changes nothing
-        check_dead_letter_sources(group, GroupConfig.parse(configs), request)
+        config = GroupConfig.parse(configs)
+        check_dead_letter_topic_kept(group, config)  # checked first: a refused join changes nothing
+        check_order_may_change(group, config)
+        check_dead_letter_sources(group, config, request)
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:

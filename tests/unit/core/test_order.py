@@ -17,7 +17,9 @@ from coordinator.protocol.messages import (
     ProgressBatch,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, offsets, ranges
+from tests.support.source_driver import run_transaction
 
 ORDER = {"share.order": "partition"}
 WITH_BACKOFF = {**ORDER, "share.release.backoff.ms": "10000", "share.release.backoff.jitter": "0"}
@@ -398,3 +400,15 @@ def test_order_does_not_change_while_a_query_may_come_back() -> None:
     group.pass_time(SESSION_MS + 1)
     with pytest.raises(OrderInUse):
         group.run(AlterConfigs(configs={"share.order": "partition"}))
+
+
+@pytest.mark.parametrize("member", ["a", "another"])
+def test_a_join_that_would_change_the_order_in_use_changes_nothing(member: str) -> None:
+    group = GroupDriver(records=10)
+    group.join("a")
+    begun(group)
+    before = list(group.log)
+    request = JoinGroup(group_id="billing", member_id=member, process_id="later", configs=ORDER)
+    with pytest.raises(OrderInUse):
+        run_transaction(group, transactions.join(request, topic_ids=True, starts={}))
+    assert (group.log, list(group.group.sessions)) == (before, ["a"])
