@@ -1,6 +1,6 @@
 """``sharegroup groups``: lists, describes, resets and deletes share groups, under the options and in the columns of
-kafka-share-groups.sh; beyond that tool, it releases members, and releases or archives records by hand. The lag comes from
-:mod:`coordinator.service.questions.lags`."""
+kafka-share-groups.sh; beyond that tool, it releases members, and releases or archives records by hand. The lag comes
+from :mod:`coordinator.service.questions.lags`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from coordinator.protocol.errors import OrderInUse
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
+    JoinGroup,
     MarkInProgress,
     PartitionAcks,
     PartitionProgress,
