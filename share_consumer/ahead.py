@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from coordinator.protocol.messages import PartitionAcks, PartitionPlan
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.membership import Joins
-from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs, batch
+from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs, batch, split
 from share_consumer.renewal import Renewal
+from share_source.executor.range_cursor import Key
 
 LAST_OFFSET = 2**63 - 1
 LEFT_OF_THE_LOCK = 0.9
@@ -56,6 +57,20 @@ class Acquired:
         rest._lost = list(self._lost)
         self.partitions = read
         return rest
+
+    def ends_in_order(self, unread: Iterable[Unread]) -> dict[Key, int]:
+        """Returns, by partition, the first offset that an ordered group must deliver again: it was not read, or it
+        follows a batch that can't be decompressed, which is released."""
+        not_read = [(each.key, each.range.first) for each in unread if each.kind == AcknowledgeType.RELEASE]
+        released = [(run.key, run.last + 1) for run in self.runs if run.outcome == AcknowledgeType.RELEASE]
+        return dict(sorted([*not_read, *released], reverse=True))  # the lowest of a partition comes last, and stays
+
+    def cut(self, ends: Mapping[Key, int]) -> tuple[PartitionAcks, ...]:
+        """Drop the records from these offsets on. Returns the acknowledgements that release them."""
+        self.partitions, later = split(self.partitions, ends)
+        released = acks_of(later, AcknowledgeType.RELEASE)
+        self.drop(released)
+        return released
 
     def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
         return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
@@ -189,6 +204,16 @@ class Ahead:
         with self._changing:
             for each in self._all():
                 each.drop_later(gone)
+
+    def cut(self, acquired: Acquired, ends: Mapping[Key, int]) -> tuple[PartitionAcks, ...]:
+        """Drop the acquisition's records from these offsets on, also in what is not read yet. Returns the
+        acknowledgements that release them."""
+        with self._changing:
+            released = acquired.cut(ends)
+            if self._rest is not None:
+                released += self._rest.cut(ends)
+                self._rest = self._rest if self._rest.partitions else None
+            return released
 
     def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
         with self._changing:

@@ -249,7 +249,7 @@ class ShareConsumer:
 
     def _drop_given_back(self) -> None:
         """Drop records that no poll has returned, and that a release in an ordered group gives back."""
-        for given_back in () if self._explicit is None else self._explicit.releases():
+        for given_back in self._in_flight.releases():
             self._supply.ahead.given_back(*given_back)
 
     def _ride(self, sending: Sending, riding: Future[dict[Key, str]]) -> None:
@@ -274,8 +274,8 @@ class ShareConsumer:
         fetched, unread = self._supply.take_in()
         with self._changing:
             self._in_flight.add_unread(unread)
-            if self._explicit is not None and fetched.acquired is not None:
-                self._explicit.ordered = fetched.ordered
+            if fetched.acquired is not None:
+                self._in_flight.ordered = fetched.ordered
         self._supply.taken_in(fetched)  # last: an answer that was interrupted is taken in again
         if fetched.error is not None:
             self._settle()
@@ -420,13 +420,14 @@ class ShareConsumer:
         if self._explicit is not None:
             with self._changing:
                 self._explicit.decide_unreadable()
-                self._drop_given_back()
         count = len(self._hand_over.returned)
         if self._implicit is not None:
             with self._changing:
                 self._implicit.hand_out(count)
                 self._hand_over.returned = []  # CPython handles no signal between these two: each is counted once
                 self._implicit.accept_all()
+        with self._changing:
+            self._drop_given_back()
 
     def _outcomes(self) -> Sending:
         self._accept_returned()

@@ -6,7 +6,7 @@ Rule: no record has an outcome of its own. So records are kept as runs, and a po
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
@@ -40,13 +40,23 @@ class ImplicitInFlight(UnreadOffsets):
 
     def accept_all(self) -> None:
         while self._handed_out > 0 and self._runs:
-            part = self._runs[0].part(self._handed_out)
-            self._runs[0].skip_to(part.last + 1)
-            if not len(self._runs[0]):
+            run = self._runs[0]
+            part = run.part(self._handed_out)
+            run.skip_to(part.last + 1)
+            if not len(run):
                 del self._runs[0]
-            self._accepted.append(part)
             self._handed_out -= len(part)
+            if gives_back := self.ordered and part.outcome == AcknowledgeType.RELEASE:
+                run.unlocked = True  # the release of its first records gives back the others
+            if not (gives_back and part.unlocked):
+                self._accepted.append(part)
         self._handed_out = 0
+
+    def releases(self) -> Iterator[tuple[str, int, int]]:
+        """Yield topic id, partition and last offset of each release that gives later records back."""
+        for run in self._accepted if self.ordered else ():
+            if run.outcome == AcknowledgeType.RELEASE:
+                yield run.topic_id, run.key[1], run.last
 
     @property
     def holds_records(self) -> bool:

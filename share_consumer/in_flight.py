@@ -75,11 +75,10 @@ class _Partition:
 
 
 class InFlight(UnreadOffsets):
-    """The records of one consumer that are in flight. ``ordered``: the group of these records is ordered."""
+    """The records of one consumer that are in flight."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ordered = False
         self._partitions: dict[Key, _Partition] = {}
         self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
 

@@ -65,9 +65,11 @@ class Sending:
 
 
 class UnreadOffsets:
-    """The offsets that a ShareConsumer acquired and that have no record. The next request acknowledges them."""
+    """The offsets that a ShareConsumer acquired and that have no record. The next request acknowledges them.
+    ``ordered``: the group of the acquired records is ordered."""
 
     def __init__(self) -> None:
+        self.ordered = False
         self._unread: list[Unread] = []
 
     def add_unread(self, unread: Iterable[Unread]) -> None:

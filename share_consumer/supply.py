@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from math import inf
 
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.ahead import Ahead
@@ -95,19 +96,20 @@ class Supply:
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
     def take_in(self) -> tuple[FetchAnswer, list[Unread]]:
-        """Returns the reply and its gaps. Offsets whose records the log lost are released; their delivery does not
-        count as a try. Can be called again until :meth:`taken_in`."""
+        """Returns the reply and its gaps. Offsets that were not read are released, and in an ordered group also the
+        later ones of their partition; their delivery does not count as a try. Can be called again until
+        :meth:`taken_in`."""
         assert self._asked is not None
         fetched = self._asked.answer.result()
         if fetched.acquired is None:
             return fetched, []
         unread = self.ahead.take_in(fetched.acquired, time.monotonic())
-        lost, released = Sending(), [of for of in unread if of.kind == AcknowledgeType.RELEASE]
-        lost.add_unread(released)
-        for of in released if fetched.ordered else ():
-            self.ahead.given_back(of.topic_id, of.key[1], of.range.last)
-        if lost:
-            self._worker.submit(lambda: self._fetcher.release(lost.partitions))
+        ends = fetched.acquired.ends_in_order(unread) if fetched.ordered else {}
+        cut, lost = self.ahead.cut(fetched.acquired, ends), Sending()
+        unread = [of for of in unread if of.range.first < ends.get(of.key, inf)]
+        lost.add_unread(of for of in unread if of.kind == AcknowledgeType.RELEASE)
+        if released := (*cut, *lost.partitions):
+            self._worker.submit(lambda: self._fetcher.release(released))
         return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
 
     def taken_in(self, fetched: FetchAnswer) -> None:

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import KafkaException
 
 from coordinator.protocol.errors import GroupTakenOver
-from coordinator.protocol.messages import AcknowledgeReply
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.messages import AcknowledgeReply, PartitionPlan
+from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_consumer import pace
-from share_consumer.ahead import Ahead
+from share_consumer.ahead import Acquired, Ahead
 from share_consumer.fetching import FetchAnswer, Wanted
 from share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
-from share_consumer.record_runs import HeldRange, Unread
+from share_consumer.record_runs import HeldRange, RecordRun, Unread
 from share_consumer.supply import _Asked
 from sharegroup import ShareConsumer, WakeupException
 from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
@@ -403,11 +403,65 @@ def test_what_a_release_in_order_gives_back_is_dropped_unread() -> None:
     assert stubs.supply.ahead.records == 0
 
 
-def test_offsets_that_the_log_lost_give_back_what_follows_in_order() -> None:
-    _, stubs = subscribed()
-    found = acquired(run_of(0, 2), run_of(4, 2))
-    found.unread = [Unread(("orders", 0), "T", HeldRange(2, 3, 1), AcknowledgeType.RELEASE)]
+def come(stubs: Stubs, *runs: RecordRun, unread: list[Unread] | None = None) -> Acquired:
+    """These records of an ordered group came in reply to a request; they are to be taken in."""
+    found = acquired(*runs)
+    found.unread = unread or []
+    last = max(run.last for run in runs)
+    found.partitions = (partition_plan(0, last),)
     asked = stubs.supply._asked = _Asked(Wanted(("orders",), 2))
     asked.answer.set_result(FetchAnswer(found, ordered=True))
+    stubs.supply.ahead.begin(found)
+    return found
+
+
+def partition_plan(first: int, last: int) -> PartitionPlan:
+    return PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(first, last, 1),))
+
+
+def not_decompressed(first: int, count: int) -> RecordRun:
+    run = run_of(first, count)
+    run.outcome = AcknowledgeType.RELEASE
+    return run
+
+
+def test_offsets_not_read_are_released_with_what_follows_in_order() -> None:
+    _, stubs = subscribed()
+    unread = [Unread(("orders", 0), "T", HeldRange(2, 3, 1), AcknowledgeType.RELEASE)]
+    unread += [Unread(("orders", 0), "T", HeldRange(at, at, 1), AcknowledgeType.GAP) for at in (1, 6)]
+    come(stubs, run_of(0, 1), run_of(4, 2), run_of(7, 1), unread=unread)
+    _, gaps = stubs.supply.take_in()
+    assert [of.range.first for of in gaps] == [1], "an outcome of what is released would be refused"
+    assert [(run.first, run.last) for run in stubs.supply.look()] == [(0, 0)]
+    released = [(offset, "RELEASE") for offset in range(2, 8)]
+    wait_until(lambda: stubs.outcomes() == released, what="all is named: below the log's start no release tells it")
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_records_behind_a_batch_not_decompressed_wait_for_it_in_order(mode: str) -> None:
+    consumer, stubs = subscribed(share_acknowledgement_mode=mode, max_poll_records=10)
+    come(stubs, run_of(0, 1), not_decompressed(1, 2), run_of(3, 2), not_decompressed(5, 1), run_of(6, 1))
+    assert offsets(consumer.poll()) == [0, 1, 2]
+    wait_until(lambda: stubs.outcomes() == [(at, "RELEASE") for at in range(3, 7)], what="the rest is released")
+    if mode == "explicit":
+        consumer.acknowledge_offset("orders", 0, 0)
+    consumer.commit_sync()
+    assert stubs.outcomes()[4:] == [(0, "ACCEPT"), (1, "RELEASE"), (2, "RELEASE")]
+
+
+def test_a_batch_not_decompressed_cuts_the_rest_of_its_acquisition() -> None:
+    _, stubs = subscribed()
+    found = come(stubs, not_decompressed(0, 2))
+    stubs.supply.ahead.split(found, found.partitions, (partition_plan(2, 3),))
     stubs.supply.take_in()
-    assert [(run.first, run.last) for run in stubs.supply.look()] == [(0, 1)]
+    wait_until(lambda: stubs.outcomes() == [(2, "RELEASE"), (3, "RELEASE")], what="the rest is released")
+    assert not stubs.supply.ahead.has_rest
+
+
+def test_a_released_part_of_a_batch_takes_its_rest_along_in_order() -> None:
+    consumer, stubs = subscribed()
+    come(stubs, not_decompressed(0, 3))
+    assert offsets(consumer.poll()) == [0, 1]
+    consumer.commit_sync()
+    assert stubs.outcomes() == [(0, "RELEASE"), (1, "RELEASE")]
+    assert stubs.supply.look() == [], "2 was given back, and no poll returns it"

@@ -292,3 +292,14 @@ def test_without_an_order_a_release_gives_back_nothing_else() -> None:
     in_flight = holding(delivered(0, 1))
     in_flight.decide(ORDERS, 0, RELEASE)
     assert in_flight.undecided == 1 and in_flight.decide(ORDERS, 1, ACCEPT)
+
+
+def test_a_batch_that_a_release_gave_back_gets_no_second_outcome() -> None:
+    in_flight = ImplicitInFlight()
+    in_flight.ordered = True
+    in_flight.add(damaged(KafkaError._BAD_COMPRESSION)[0][:2])
+    for handed_out, outcomes in ((2, [(0, 0, 1, (ACCEPT,)), (1, 1, 1, (RELEASE,))]), (1, [])):
+        in_flight.hand_out(handed_out)
+        in_flight.accept_all()
+        assert sent(in_flight.take()) == outcomes
+        assert in_flight.renewals() == (), "the release gave the others back"
