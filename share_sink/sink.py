@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
+from weakref import WeakValueDictionary
 
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_replaced
-from coordinator.client.endings import soon, tell_ending
+from coordinator.client.endings import tell_ending
 from coordinator.client.group_options import connect
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import OpenSink, SinkOpened
@@ -77,29 +78,38 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
 
 @contextmanager
 def telling_the_group(options: SinkOptions) -> Iterator[None]:
-    """A context on the driver in which a named error, which ends the query, reaches the group as well. If the
-    coordinator is away, nothing is told."""
+    """A context on the driver in which a named error, which ends the query, reaches the group as well, over the
+    client that the process has. If it has none, or the coordinator is away, nothing is told."""
     try:
         yield
     except ShareGroupError as error:
         if not error.retriable and error.kafka_error != "COORDINATOR_NOT_AVAILABLE":
-            soon(partial(_tell, options, error))
+            _tell(options, error)
         raise
 
 
 def _tell(options: SinkOptions, error: ShareGroupError) -> None:
-    who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
-    tell_ending(coordinator_of(options), options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
+    if (client := _made.get(_key(options))) is not None:
+        who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
+        tell_ending(client, options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:
     """Returns the coordinator's client. A process keeps one for equal options, since finding the coordinator costs more
     than a request."""
-    return _client(
-        options.bootstrap_servers,
-        tuple(sorted(options.kafka_config.items())),
-        tuple(sorted(options.coordinator_configs.items())),
-    )
+    key = _key(options)
+    client = _made[key] = _client(*key)
+    return client
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+_made: WeakValueDictionary[_Key, CoordinatorClient] = WeakValueDictionary()
+"""The clients that connected, by their options."""
+
+
+def _key(options: SinkOptions) -> _Key:
+    kafka, configs = sorted(options.kafka_config.items()), sorted(options.coordinator_configs.items())
+    return options.bootstrap_servers, tuple(kafka), tuple(configs)
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ import pytest
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
-from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable, NeverDelivered
+from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable, BrokerSecurityFailed, NeverDelivered
 from coordinator.protocol.messages import OpenSink, OutcomesStaged, ReportEnding, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import DIVIDED
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
@@ -116,8 +116,8 @@ class DeadLetters:
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     found = Coordinator()
-    monkeypatch.setattr(writer, "coordinator_of", lambda options: found)
-    monkeypatch.setattr(sink, "coordinator_of", lambda options: found)
+    monkeypatch.setattr(sink, "_client", lambda *options: found)
+    monkeypatch.setattr(sink, "_made", {})
     return found
 
 
@@ -624,6 +624,7 @@ def test_the_error_that_ends_a_sink_reaches_its_group(
 ) -> None:
     given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "checkpointLocation": "ckpt"}
     monkeypatch.setattr(sink, "driver_pid", lambda: 4711)
+    open_sink(given, schema(TYPES), overwrite=False)
     with pytest.raises(OverwriteRefused) as refused:
         open_sink(given, schema(TYPES), overwrite=True)
     stream = ShareGroupStreamWriter(opened())
@@ -634,6 +635,21 @@ def test_the_error_that_ends_a_sink_reaches_its_group(
     assert (first.error, first.text, first.member_id) == ("OverwriteRefused", str(refused.value), "")
     assert (first.client_host, first.client_pid, first.checkpoint) == (socket.gethostname(), 4711, "ckpt")
     assert second.error == "BatchReclaimed"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_sink_does_not_connect_in_order_to_tell_its_error(monkeypatch: pytest.MonkeyPatch, overwrite: bool) -> None:
+    connects: list[str] = []
+
+    def refused(servers: str, *_: object, **__: object) -> None:
+        connects.append(servers)
+        raise BrokerSecurityFailed(addresses=servers, reason="_AUTHENTICATION")
+
+    monkeypatch.setattr(sink, "connect", refused)
+    given = {"kafka.bootstrap.servers": "refused:1", "kafka.group.id": "billing"}
+    with pytest.raises(OverwriteRefused if overwrite else BrokerSecurityFailed):
+        open_sink(given, schema(TYPES), overwrite=overwrite)
+    assert len(connects) == (not overwrite)
 
 
 def test_the_error_of_a_sinks_task_reaches_the_group_of_its_plan(
