@@ -18,6 +18,8 @@ from coordinator.protocol.values import MOST_ENDING_TEXT
 
 ANSWER_S = 3.0
 """A process that ends waits this many seconds for the coordinator's answer."""
+SOON_S = 2.0
+"""A failing task waits this many seconds at most: Spark may try it several times (spark.task.maxFailures)."""
 _END = 300
 """A longer sentence is cut in its middle, and keeps this many characters of its end, which has the way out."""
 
@@ -34,8 +36,7 @@ def ending_of(group_id: str, error: ShareGroupError, **who: Any) -> ReportEnding
 
 
 def soon(tell: Callable[[], None]) -> None:
-    """Call ``tell``, which may have to connect first, and wait for it for two times ANSWER_S at most. Nothing is
-    raised."""
+    """Call ``tell``, which may have to connect first, and wait for it for SOON_S at most. Nothing is raised."""
 
     def told() -> None:
         with contextlib.suppress(Exception):
@@ -43,7 +44,7 @@ def soon(tell: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=told, name="share-ending", daemon=True)
     thread.start()
-    thread.join(2 * ANSWER_S)
+    thread.join(SOON_S)
 
 
 def _text_of(error: ShareGroupError) -> str:
