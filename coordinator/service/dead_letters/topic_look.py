@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import BrokerRefused, ShareGroupError
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.dead_letters.topic_check import is_stored_and_refused, partitions_of
+from coordinator.service.dead_letters.topic_check import is_stored_and_refused
 from coordinator.service.runtime.transaction import Access, Groups, looking
 
 EVERY_MS = 60_000
@@ -33,21 +33,31 @@ class DeadLetterTopicLook:
 
     def look(self) -> None:
         """Look at the dead letter topic of each group that is served here and has a member with a session."""
-        missing = set()
+        topics: dict[str, str] = {}
         for group_id, has_members in self._groups.served_groups().items():
             with contextlib.suppress(ShareGroupError):
-                topic = self._missing_topic(group_id) if has_members else ""
-                if self._once.changes(group_id, topic) and topic:
+                topics[group_id] = self._topic_of(group_id) if has_members else ""
+        missing: set[str] = set()
+        with contextlib.suppress(ShareGroupError):
+            missing = self._missing(sorted(set(topics.values()) - {""}))
+            for group_id, topic in topics.items():
+                is_missing = topic in missing
+                if self._once.changes(group_id, topic if is_missing else "") and is_missing:
                     _log.warning("dead letter topic missing: group=%s topic=%s", group_id, topic)
-                if topic:
-                    missing.add(group_id)
-        self.missing = frozenset(missing)
+        self.missing = frozenset(group_id for group_id, topic in topics.items() if topic in missing)
 
-    def _missing_topic(self, group_id: str) -> str:
+    def _topic_of(self, group_id: str) -> str:
+        """The topic that must exist; empty if there is none."""
         config = self._groups.call(group_id, looking(lambda group: group.config), Access.PEEK)
         topic = config.errors_deadletterqueue_topic_name
         if not topic or config.errors_deadletterqueue_auto_create_topics_enable:
             return ""
-        if is_stored_and_refused(self._cluster, topic, {}) or partitions_of(self._cluster, topic):
-            return ""
-        return topic
+        return "" if is_stored_and_refused(self._cluster, topic, {}) else topic
+
+    def _missing(self, names: list[str]) -> set[str]:
+        """Those of the topics that do not exist, by one request. A refusal is of one topic, and does not say which."""
+        try:
+            return set(names) - self._cluster.topics(names).keys()
+        except BrokerRefused:
+            half = len(names) // 2
+            return self._missing(names[:half]) | self._missing(names[half:]) if half else set()

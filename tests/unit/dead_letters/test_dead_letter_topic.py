@@ -12,6 +12,7 @@ from coordinator.dead_letters.record_format import Origin, dead_letter
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import (
     BrokerNotReachable,
+    BrokerRefused,
     DeadLetterTopicInUse,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
@@ -19,7 +20,7 @@ from coordinator.protocol.errors import (
     GroupIdNotFound,
     TopicNotWritten,
 )
-from coordinator.protocol.messages import DescribeGroup, LeaveGroup, OpenSink, PartitionOutcomes
+from coordinator.protocol.messages import DescribeGroup, JoinGroup, LeaveGroup, OpenSink, PartitionOutcomes
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -322,6 +323,29 @@ def test_a_lost_topic_of_a_group_with_members_is_logged_once(service, cluster, c
     cluster.add("dlq.orders")
     look.look()
     assert look.missing == frozenset()
+
+
+def test_one_request_looks_at_all_topics_and_a_refusal_hides_none(service, cluster, monkeypatch):
+    for number in range(4):
+        cluster.add(f"dlq.{number}")
+        of = {"group_id": f"group-{number}", "configs": {NAME: f"dlq.{number}"}}
+        service.joined(JoinGroup(member_id="m1", process_id="p", query=True, **of))
+    cluster.delete("dlq.3")
+    asked, refused, topics = [], set(), cluster.topics
+
+    def answer(names):
+        asked.append(list(names))
+        if refused & set(names):
+            raise BrokerRefused(addresses="a:1", what="describe topics", reason="TOPIC_AUTHORIZATION_FAILED")
+        return topics(names)
+
+    monkeypatch.setattr(cluster, "topics", answer)
+    look = DeadLetterTopicLook(service.runtime, cluster)
+    look.look()
+    assert (look.missing, asked) == ({"group-3"}, [["dlq.0", "dlq.1", "dlq.2", "dlq.3"]])
+    refused.add("dlq.0")
+    look.look()
+    assert look.missing == {"group-3"}
 
 
 def test_a_topic_is_not_called_missing_without_members_or_an_answer(service, cluster):
