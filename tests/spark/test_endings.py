@@ -36,8 +36,10 @@ def test_a_lost_dead_letter_topic_is_the_doctors_first_line(kafka, job, start, c
     query.wait_over()
     named = f": DeadLetterTopicMissing: Dead letter topic {dlq} "
     for times in ("", " 2 times in "):
-        told = first_finding(kafka, billing.group, capsys)
-        assert told.startswith("query-keeps-ending: Query ") and f" has ended{times}" in told and named in told, told
+        wait_until(
+            lambda ended=f" has ended{times}": is_told(first_finding(kafka, billing.group, capsys), ended, named),
+            what="the doctor names the error first",
+        )
         start(spec).wait_over()
     kafka.create_topic(dlq)
     query = start(spec)
@@ -54,6 +56,10 @@ def test_a_tasks_error_is_the_first_line_once_no_process_runs(kafka, job, start,
     start(billing.query("a", columns=columns, sink="sharegroup", sink_options=billing.sink_options())).wait_over()
     ended = ": UnknownOutcome: The row of "
     wait_until(lambda: ended in first_finding(kafka, billing.group, capsys), what="the doctor names the task's error")
+
+
+def is_told(finding: str, ended: str, named: str) -> bool:
+    return finding.startswith("query-keeps-ending: Query ") and ended in finding and named in finding
 
 
 def given_up(kafka: Any, group: str) -> int:
