@@ -81,7 +81,7 @@ def in_words(member: MemberDescription, ending: QueryEnding) -> str:
         starts = ending.times + ending.runs
         return f"Query {who(member)} was started {starts} times{over} and finished no batch; no process named an error."
     times = f" {ending.times} times{over}" if ending.times > 1 else ""
-    return f"Query {who(member)} has ended{times}: {ending.error}: {printable(ending.text)}"
+    return f"Query {who(member)} has ended{times}: {printable(f'{ending.error}: {ending.text}')}"
 
 
 def waiting_members(description: GroupDescription) -> list[MemberDescription]:

@@ -124,7 +124,7 @@ class MemberSession:
         try:
             self._joined = client.call(self._request)
         except ShareGroupError as error:
-            tell_ending(client, group_id, error, member_id=member_id)
+            tell_ending(client, group_id, error, member_id=member_id, process_id=self._request.process_id)
             raise
         self.lives_until_s = began_s + self._joined.session_timeout_ms / 1000
         self._closed = threading.Event()

@@ -38,6 +38,13 @@ def after_end(before: Ending | None, epoch: int, now_ms: int) -> Ending:
     return ending if ending.epoch == epoch else ending._replace(epoch=epoch, error="", text="")
 
 
+def after_success(before: Ending) -> Ending:
+    """The ending after all tasks of a batch have succeeded: the error of a task was not its process's last."""
+    if before.epoch <= before.counted_epoch:
+        return before
+    return before._replace(epoch=before.counted_epoch, error="", text="")
+
+
 def counted(ending: Ending, now_ms: int) -> Ending:
     """The ending with one more process."""
     first_ms = ending.first_ms if ending.times else now_ms

@@ -575,9 +575,9 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     """Say with which named error a process of a query ends. Only people see it (QueryEnding). A session goes on to its
     timeout, so that a query that restarts within it keeps its batch.
 
-    member_id, member_epoch: of the process itself. No epoch: its join was refused. No member id: a sink speaks, whose
-        query is the one with a batch in the driver of ``client_host`` and ``client_pid``, or with this checkpoint, if
-        the driver has several.
+    member_id, member_epoch: of the process itself. No epoch: the join of the process ``process_id`` was refused. No
+        member id: a sink speaks, whose query is the one with a batch in the driver of ``client_host`` and
+        ``client_pid``, or with this checkpoint, if the driver has several.
     is_over: False if a task says it, which Spark may try again.
     """
 
@@ -585,6 +585,7 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     text: EndingText
     member_id: ClientText = ""
     member_epoch: Int64 | None = None
+    process_id: ClientText = ""
     client_host: ClientText = ""
     client_pid: Offset = 0
     checkpoint: ClientText = ""

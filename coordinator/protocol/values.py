@@ -34,7 +34,7 @@ ClientText = Annotated[str, Meta(max_length=MOST_CLIENT_TEXT)]
 MOST_ENDING_TEXT = 1_000
 EndingText = Annotated[str, Meta(max_length=MOST_ENDING_TEXT)]
 """The sentence of the named error with which a process of a query ended."""
-ErrorName = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}$")]
+ErrorName = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}\Z")]
 
 
 def client_text(text: str) -> str:

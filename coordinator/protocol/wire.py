@@ -72,9 +72,9 @@ class Endpoint(Message, frozen=True, tag=False):
     the file does not name it. ``configs``, ``brokers``: the configs, without secrets, and the bootstrap servers of the
     query that started the coordinator."""
 
-    host: Annotated[str, msgspec.Meta(pattern=r"^[\w.:-]+$")]
+    host: Annotated[str, msgspec.Meta(pattern=r"^[\w.:-]+\Z")]
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
-    token: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$")]
+    token: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+\Z")]
     pid: int
     protocol: int = 0
     version: str = ""

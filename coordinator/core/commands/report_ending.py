@@ -20,20 +20,25 @@ def report_ending(group: ShareGroup, command: ReportEnding, now_ms: int) -> Deci
     if member is None or not member.query:
         return Decision((), Done())
     before = member.ending or Ending()
-    is_refused = bool(command.member_id) and command.member_epoch is None
+    if _is_refused(command, member):  # this process ended, and another process of the query may run
+        said = counted(before._replace(error=command.error, text=command.text), now_ms)
+        return Decision((QueryEnded(member_id=member.member_id, ending=said),), Done())
     epoch = member.member_epoch if command.member_epoch is None else min(command.member_epoch, member.member_epoch)
     if epoch < before.epoch:
         return Decision((), Done())
     said = before
-    if is_refused or (before.epoch, before.error) != (epoch, command.error):
+    if (before.epoch, before.error) != (epoch, command.error):
         said = before._replace(epoch=epoch, error=command.error, text=command.text, last_ms=now_ms)
-    if is_refused:  # each process whose join is refused ends, and the member's epoch stays
-        said = counted(said, now_ms)._replace(counted_epoch=epoch)
-    elif command.is_over:
+    if command.is_over:
         said = after_end(said, epoch, now_ms)
     if said == before:
         return Decision((), Done())
     return Decision((QueryEnded(member_id=member.member_id, ending=said),), Done())
+
+
+def _is_refused(command: ReportEnding, member: Member) -> bool:
+    """Whether the process has no epoch of the member. A join may be refused after the member got its epoch."""
+    return bool(command.member_id) and command.member_epoch is None and command.process_id != member.process_id
 
 
 def _of_sink(group: ShareGroup, command: ReportEnding) -> Member | None:

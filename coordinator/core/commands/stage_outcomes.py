@@ -24,9 +24,10 @@ import msgspec
 
 from coordinator.core.changes import Changes, dead_lettered
 from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRuns
+from coordinator.core.endings import after_success
 from coordinator.core.failed_deliveries import is_done
 from coordinator.core.left_out import bounded
-from coordinator.core.log_records import BatchNamed, DataLost, PlanStaged, Record
+from coordinator.core.log_records import BatchNamed, DataLost, PlanStaged, QueryEnded, Record
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
@@ -105,6 +106,9 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     records: list[Record] = [*matching.records(), *_silent(group, silent, command), *matching.losses(spoken_for)]
     if command.batch_id >= 0:
         records += [BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id) for plan in spoken_for]
+    for member in (group.members[plan.member_id] for plan in spoken_for if plan.member_id in group.members):
+        if member.ending is not None and (ending := after_success(member.ending)) != member.ending:
+            records.append(QueryEnded(member_id=member.member_id, ending=ending))
     return Decision(tuple(records), reply)
 
 

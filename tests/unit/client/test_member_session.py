@@ -92,6 +92,7 @@ def test_a_refused_join_is_told_also_if_the_coordinator_is_away():
         MemberSession(coordinator, "billing", "m1", topics=("orders",))
     (said,) = coordinator.asked
     assert (said.error, said.group_id, said.member_id, said.member_epoch) == ("UnknownTopic", "billing", "m1", None)
+    assert said.process_id, "the join may be durable"
 
 
 def test_a_long_sentence_keeps_its_way_out(coordinator):

@@ -122,6 +122,23 @@ def test_each_refused_join_is_an_end() -> None:
     assert times(group) == (MISSING[0], 4)
 
 
+def test_a_refused_second_start_does_not_end_the_process_that_runs() -> None:
+    group, _ = started_plan(10)
+    say(group, member_epoch=None, process_id="another")
+    assert ending(group) is None
+    group.pass_time(SESSION_MS + 1_000)
+    assert times(group) == (MISSING[0], 1)
+
+
+def test_a_join_that_is_refused_after_its_epoch_was_given_counts_once() -> None:
+    group, plan = started_plan(10)
+    for _ in range(2):
+        say(group, member_epoch=None, process_id=group.group.members["m1"].process_id)
+        assert ending(group) is not None, "no other process runs"
+        group.restart(plan)
+    assert times(group) == (MISSING[0], 2)
+
+
 def test_a_query_that_never_joined_has_nothing_to_say() -> None:
     group, _ = started_plan(10)
     say(group, member="m2")
@@ -173,6 +190,14 @@ def test_a_tasks_error_is_an_end_once_no_process_runs() -> None:
     say(group, DENIED, is_over=False)
     group.restart(plan)
     assert times(group) == (DENIED[0], 2)
+
+
+def test_a_tasks_error_is_no_end_once_its_batch_was_staged() -> None:
+    group, _ = started_plan(10)
+    say(group, DENIED, is_over=False)
+    group.stage(said(0, 9, ACCEPT))
+    group.pass_time(SESSION_MS + 1_000)
+    assert ending(group) is None, "the query was stopped"
 
 
 def test_a_query_that_is_gone_is_shown_for_a_day() -> None:

@@ -71,6 +71,13 @@ def test_an_unreadable_request_is_refused_by_name() -> None:
             decode_request("Heartbeat", body)
 
 
+def test_the_name_of_an_error_has_no_second_line() -> None:
+    said = {"type": "ReportEnding", "group_id": "billing", "text": ""}
+    assert decode_request("ReportEnding", json.dumps({**said, "error": "DataLoss"}).encode())
+    with pytest.raises(InvalidRequest, match="ReportEnding can't be understood"):
+        decode_request("ReportEnding", json.dumps({**said, "error": "DataLoss\n"}).encode())
+
+
 OF_M1 = {"group_id": "billing", "member_id": "m1", "member_epoch": 1}
 DECIDE = {"group_id": "billing", "decision": "release", "topic": "orders", "partition": 0, "first": 0, "last": 0}
 BATCH = {"first": 0, "last": 0, "delivery_count": 1, "types": [1]}

@@ -223,6 +223,7 @@ def test_a_hostile_name_stays_one_short_line(kind) -> None:
 def test_a_hostile_name_makes_no_line_of_its_own_in_tables() -> None:
     member = MemberDescription(member_id="m1", member_epoch=1, active=True, client_id=HOSTILE, checkpoint=HOSTILE)
     assert all(line.isprintable() for line in kafka_tables.members("billing", [member], verbose=True))
+    assert group_line.in_words(member, messages.QueryEnding(1, 0, 0, error=HOSTILE)).isprintable()
     run = RunInFlight(topic="t", topic_id="i", partition=0, first=0, last=0, state="ACQUIRED", client_id=HOSTILE)
     cells = list(in_flight.row(run, admin_messages.InFlightPage(), all_stale=False))
     assert all(cell.isprintable() for cell in cells)
