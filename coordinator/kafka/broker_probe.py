@@ -24,6 +24,8 @@ from coordinator.protocol.repeated_lines import LogOnce
 
 LISTENER_S = 0.8
 """A listener that has not answered for this many seconds counts as silent."""
+LISTENERS_S = 2 * LISTENER_S
+"""The listeners together are asked for up to this many seconds."""
 _BROKER, _CONTROLLER, _SILENT = "broker", "controller", "silent"
 _NAME_A_BROKER = "Name the port of a broker's Kafka listener in kafka.bootstrap.servers."
 _ANSWERS = {
@@ -88,7 +90,7 @@ def listener_of_another_kind(addresses: str, protocol: str) -> BrokerSpeaksOther
     threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in named]
     for thread in threads:
         thread.start()
-    until_s = time.monotonic() + 2 * LISTENER_S
+    until_s = time.monotonic() + LISTENERS_S
     for thread in threads:
         thread.join(max(until_s - time.monotonic(), 0.0))
     for address, kind in found.copy().items():

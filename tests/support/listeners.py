@@ -35,15 +35,6 @@ class Controller(socketserver.BaseRequestHandler):
             self.request.sendall(struct.pack(">i", len(answer)) + answer)
 
 
-class Lines(socketserver.BaseRequestHandler):
-    """Sends the server's answer when a line has come."""
-
-    def handle(self) -> None:
-        while b"\n" not in self.request.recv(1 << 16):
-            pass
-        self.request.sendall(self.server.answer)
-
-
 class Tls(socketserver.BaseRequestHandler):
     """Does a TLS handshake, and closes the connection of who speaks plain text, as Kafka's TLS listener does."""
 

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from coordinator.admin.admin import Admin
 from coordinator.client.client import CoordinatorClient
+from coordinator.kafka import broker_probe
 from coordinator.kafka.cluster_metadata import CLOSED_S, NOBODY_S, FirstContact, cluster_metadata
 from coordinator.protocol.errors import (
     BrokerHostUnknown,
@@ -178,7 +179,8 @@ def test_a_tls_listener_that_closes_on_plain_text_is_named(protocol):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_listener_that_answers_nothing_ends_the_wait(protocol):
+def test_a_listener_that_answers_nothing_ends_the_wait(protocol, monkeypatch):
+    monkeypatch.setattr(broker_probe, "LISTENER_S", 0.2)
     with listening(Silence, None) as address, pytest.raises(BrokerNotReachable) as raised:
         cluster_metadata(address, speaking(protocol), timeout_s=2)
     assert type(raised.value) is BrokerNotReachable

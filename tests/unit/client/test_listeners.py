@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+
 import pytest
 from confluent_kafka import KafkaException
 
+from coordinator.kafka import broker_probe
 from coordinator.kafka.broker_probe import listener_of_another_kind
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.errors import BrokerSpeaksOtherwise
@@ -12,7 +16,7 @@ from pyspark_sharegroup import DefaultSource
 from share_sink.sink import open_sink
 from sharegroup import Admin, ShareConsumer
 from sharegroup.__main__ import run
-from tests.support.listeners import Answer, Controller, Lines, Silence, listening
+from tests.support.listeners import Answer, Controller, Silence, listening
 from tests.support.sink_rows import REQUIRED, schema
 
 
@@ -96,14 +100,35 @@ def test_a_broker_beside_another_server_is_used(embedded):
         assert listener_of_another_kind(servers, "PLAINTEXT") is None
 
 
-def test_a_server_that_answers_line_by_line_is_named():
-    with listening(Lines, b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
-        found = listener_of_another_kind(address, "PLAINTEXT")
+class Lines(contextlib.AbstractContextManager):
+    """A connection to a server that answers when an empty line has come, and until then lets each wait time out."""
+
+    sent = b""
+
+    def __exit__(self, *_):
+        pass
+
+    def settimeout(self, seconds):
+        pass
+
+    def sendall(self, data):
+        self.sent += data
+
+    def recv(self, most):
+        if not self.sent.endswith(b"\r\n\r\n"):
+            raise TimeoutError
+        return b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+
+def test_a_server_that_answers_line_by_line_is_named(monkeypatch):
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: Lines())
+    found = listener_of_another_kind("127.0.0.1:80", "PLAINTEXT")
     assert found is not None and "answers in HTTP" in str(found)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_silent_listener_is_named_in_the_log(protocol, caplog):
+def test_a_silent_listener_is_named_in_the_log(protocol, caplog, monkeypatch):
+    monkeypatch.setattr(broker_probe, "LISTENER_S", 0.2)
     with listening(Silence, None) as address:
         assert listener_of_another_kind(address, protocol) is None
     (line,) = [record.getMessage() for record in caplog.records]
