@@ -9,7 +9,8 @@ Other rows are of these kinds:
 - A row that no delivery of the group can have had: the request is refused.
 - Any other row is stale: it is counted and skipped. The request is refused only if the sink asks for that, or if the
   plan holds none of the rows although its query has lost nothing. If the log lost the record while the query had no
-  session, and the row gives it back, the record is lost with the plan's completion.
+  session, and the row gives it back, the record is lost with the plan's completion. A row that accepts it does not undo
+  a loss: the group has forgotten the record's delivery count, so the row may be of another delivery.
 
 Rule: a request speaks for a plan only if the plan holds a row of the request, or if the sink's tasks found the plan's
 id where the tasks that read the plan left it. A request that speaks for no plan changes nothing (docs/adr/0017).

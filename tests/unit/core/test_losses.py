@@ -277,8 +277,9 @@ def test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it() -> Non
         ({}, said(3, 6, REJECT), []),
         (DLQ, said(3, 6, REJECT), [("orders", 0, 3, 4)]),
         (DLQ, said(3, 6, REJECT, dead_letter=True), []),
+        (EXPLICIT, said(3, 6, ACCEPT), LATE),
     ],
-    ids=["accepted", "released", "rejected", "rejected without its dead letter", "dead letter"],
+    ids=["accepted", "released", "rejected", "rejected without its dead letter", "dead letter", "accepted too late"],
 )
 def test_a_sink_that_gives_back_a_removed_record_loses_it(configs, row, reported) -> None:
     group, plan = late_batch(**configs)
