@@ -75,7 +75,7 @@ class SinksModel(BreakerModel):
         if rows and not matching and self.lost_nothing(named_plans or deciding):
             self.met["none held"] += 1
             raise Refused("none held")
-        spoken_for = decided_now | {plan.plan_id: plan for plan in named_plans}
+        spoken_for = decided_now | {plan.plan_id: plan for plan in named_plans if not unreadable}
         if not unreadable:
             self.check_mode(deciding, list(spoken_for.values()), mode, has_target and not replaces)
         contradicted = 0
