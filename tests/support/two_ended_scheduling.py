@@ -19,7 +19,7 @@ class TwoEndedScheduling(LoadScopeScheduling):
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid, is_short=self.config.option.short)
+        return scope_of(nodeid, is_short=self.config.getoption("short", default=False))
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if node.gateway.id != FIRST_WORKER:
