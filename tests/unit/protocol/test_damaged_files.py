@@ -59,9 +59,9 @@ def test_a_damaged_endpoint_file_is_no_coordinator(runtime_dir: Path) -> None:
 
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_note_of_a_plan_is_no_note(content: bytes, runtime_dir: Path) -> None:
-    plan = TaskPlan(group_id="billing", member_id="m1", member_epoch=1, plan_id="i.1", configs={})
+    plan = TaskPlan(group_id="of-damaged-notes", member_id="m1", member_epoch=1, plan_id="i.1", configs={})
     note("damaged", "7", plan)
-    (path,) = (each for each in (runtime_dir / "tasks").glob("*.json") if b"billing" in each.read_bytes())
+    (path,) = (each for each in (runtime_dir / "tasks").glob("*.json") if b"of-damaged-notes" in each.read_bytes())
     try:
         assert noted("damaged", "7") == [plan]
         path.write_bytes(content)
