@@ -1,5 +1,5 @@
-"""Order by partition (share.order=partition; docs/learn/order.md). A group without it uses nothing of this module but
-:func:`returned` and :func:`delivered_alone`.
+"""Order by partition (share.order=partition; docs/learn/order.md). Acquisitions of all groups call these functions; in
+a group without an order they leave nothing out and give nothing back.
 
 Rules:
 
