@@ -28,8 +28,8 @@ ARGS ?=
 SEEDS ?= 1000
 SEED ?= 1
 MINUTES ?= 3
-# Pytest's workers. Half of the tests wait, so that three keep two cores busy.
-WORKERS ?= 3
+# Pytest's workers: most of the tests wait, for a broker or for Spark, so that four keep two cores busy.
+WORKERS ?= 4
 # A test whose wait did not end in time runs once more, and the report names it. RERUNS=0 says no.
 RERUNS ?= 1
 LATE := --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks --only-rerun 'AssertionError: not within ' --only-rerun '^TimeoutExpired: ' \
@@ -72,8 +72,6 @@ a-python:
 demo: setup
 	@python -m sharegroup demo $(ARGS)
 
-# Four workers: most of its tests wait, for a broker or for Spark.
-test: WORKERS = 4
 test: setup
 	@python -m tests.support.class_archives
 	python -m pytest --short -n $(WORKERS) --durations=15 $(LATE) $(ARGS)
