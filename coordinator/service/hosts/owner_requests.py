@@ -111,6 +111,9 @@ class _Received:
     is_running: bool = False
     size: int = 0
 
+    def agrees_with(self, ask: Ask, body: bytes) -> bool:
+        return ask.parts == self.ask.parts and self.parts.get(ask.part, body) == body
+
 
 class _Kept(NamedTuple):
     """An answer, and its time."""
@@ -136,6 +139,9 @@ class _Requests:
         """Add a part. Returns the request if it is to be handled now: all its parts are there, and a thread is free."""
         shown, size = shown_id(ask.id), len(body) + size_of(ask) + EACH_BYTES
         received = self.received.get(shown)
+        if received is not None and not received.agrees_with(ask, body):
+            self._drop(shown)  # one of the two records is not its asker's, who sends all parts again
+            received = None
         if received is None or ask.part not in received.parts:
             if not self._has_room(shown, size):
                 return None

@@ -127,6 +127,19 @@ def test_a_body_without_its_requests_digest_is_passed_over() -> None:
     assert kinds(owner.reads(ask())) == [Answer]
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_unfinished_part_of_somebody_else_holds_up_no_request(parts: int) -> None:
+    """Whoever may also read requests knows the id before the request is sent again."""
+    owner, body = AskedOwner(), A_REQUEST
+    owner.reads(ask(part=0, parts=3 - parts), ANOTHER_BODY)
+    owner.reads(ask(part=0, parts=2), ANOTHER_BODY)
+    pieces = [body] if parts == 1 else [body[:9], body[9:]]
+    replies = [owner.reads(ask(part=part, parts=parts), piece) for part, piece in enumerate(pieces)]
+    assert kinds(replies[-1]) == [Answer]
+    assert owner.handled == [A_REQUEST]
+    assert not owner.requests._requests[REQUESTS].received_bytes
+
+
 def test_no_reply_shows_what_a_request_can_be_made_of() -> None:
     request = ask()
     shown = shown_id(request.id)
@@ -144,8 +157,9 @@ def test_members_take_neither_ids_nor_room_of_administrators() -> None:
     owner = AskedOwner()
     for number in range(MOST_RECEIVED_BYTES // PART_BYTES + 10):
         owner.reads(ask(id=f"m{number}", part=0, parts=2), bytes(PART_BYTES))
-    owner.reads(ask(part=0, parts=2), ANOTHER_BODY)
+    owner.reads(ask())
     assert kinds(owner.reads(ask(), topic=ADMIN_REQUESTS)) == [Answer]
+    assert owner.handled == [A_REQUEST, A_REQUEST], "an administrator gets no member's answer"
 
 
 def test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one() -> None:
