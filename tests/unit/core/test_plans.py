@@ -128,6 +128,18 @@ def test_a_later_process_reclaims() -> None:
     assert ranges(again) == [(0, 99, 2)]
 
 
+def test_a_copy_of_a_driver_is_refused_once_the_other_goes_on() -> None:
+    """A machine was copied while its driver ran: both copies are one process."""
+    group = GroupDriver(records=30)
+    group.join()
+    batch = group.next(limit=10)
+    plan = batch.plan.plan_id
+    assert ranges(group.start(plan)) == ranges(group.start(plan)) == ranges(batch), "both read the batch"
+    group.start(group.next(plan, limit=10).plan.plan_id)
+    with pytest.raises(StalePlan, match="was delivered and not completed"):
+        group.next(plan, limit=10)
+
+
 def test_a_reclaim_takes_every_run_with_the_plan_id() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)

@@ -25,7 +25,12 @@ from coordinator.core.share_group import MEMBERS_KEPT
 from coordinator.protocol.rights import SHORTEST_TOKEN
 from coordinator.service.brokers.leaders import FOR_ALL_S
 from coordinator.service.handlers.coordinator_service import LEFT_TO_OTHERS_S
-from coordinator.service.hosts.owner_requests import ANSWERS_KEPT_S, UNHEARD_AT_MOST_S
+from coordinator.service.hosts.owner_requests import (
+    ANSWERS_KEPT_S,
+    MOST_KEPT_BYTES,
+    MOST_RECEIVED_BYTES,
+    UNHEARD_AT_MOST_S,
+)
 from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, NEW_OWNER_S
 from coordinator.service.stores.kafka.ownership import MAX_PATIENCE_S
 from coordinator.state_log.owner_record import PATIENCE_S
@@ -226,6 +231,7 @@ NUMBERS = [
     ("docs/adr/0049-a-living-owner-stays-the-owner.md", "doubles, up to {} s", MAX_PATIENCE_S),
     ("docs/do/dead-letters.md", "| {} records of a member's partitions wait", MOST_ARCHIVING),
     ("docs/learn/concepts.md", "it has waited for {} ms", LEFT_TO_OTHERS_S * 1_000),
+    ("docs/run/security.md", "and {} MB of the owner's memory", (MOST_RECEIVED_BYTES + MOST_KEPT_BYTES) >> 20),
     ("docs/run/security.md", "one word of {} characters or more", SHORTEST_TOKEN),
     ("docs/run/standalone.md", "the earlier one again after {} s", AWAY_S),
     (GUARANTEES, "names their first {} ranges", SAMPLE),
@@ -234,7 +240,7 @@ NUMBERS = [
     (GUARANTEES, "a third of its session, {} s at most", LONGEST_HEARTBEAT_S),
     (GUARANTEES, "its last append is less than {} s old", MEMORY_ANSWER_S),
     (GUARANTEES, "for its patience ({} s at first)", PATIENCE_S),
-    (GUARANTEES, "remembers that ({} minutes", ANSWERS_KEPT_S / 60),
+    (GUARANTEES, "remembers the answer: for {} minutes", ANSWERS_KEPT_S / 60),
     (GUARANTEES, "ends no session of theirs for that, up to {} s", UNHEARD_AT_MOST_S),
     ("tests/README.md", "`make test` has {} pytest workers", WORKERS),
 ]
