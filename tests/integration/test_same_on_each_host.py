@@ -334,6 +334,7 @@ def acted_on(two, topic, kafka, unique):
         session.call(lambda who: StartPlan(**who, plan_id=session.call(lambda who: NextPlan(**who)).plan.plan_id))
         with contextlib.closing(two.admin("one")) as one:
             yield group, orders, one, session
+        session.close()
 
 
 def done_on(page, path, form):
@@ -397,7 +398,7 @@ def test_each_action_of_the_page_is_done_by_the_owner_elsewhere(two, acted_on, u
         for kind, fields, is_done in acts:
             assert not is_done(), kind
             if kind == "release_member":  # its process is gone, and does not come back
-                session.close(leave=False)
+                session.close()
             path, form = ("/redrive", {}) if kind == "redrive" else ("/act", {"kind": kind, "reason": f"why {kind}"})
             answer = done_on(page, path, {"group": group, **form, **fields})
             assert answer.status_code == 200, answer.text
@@ -469,6 +470,7 @@ def test_a_task_s_signal_on_a_host_without_a_coordinator_reaches_the_owner(two, 
             cluster_id=session.on_demand.cluster_id,
             state_store="kafka",
         )
+        session.close()
     for module in (task_progress, plan_reader):
         monkeypatch.setattr(module.TaskContext, "get", staticmethod(Task))
     monkeypatch.setattr(task_progress, "_senders", [])
