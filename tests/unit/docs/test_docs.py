@@ -216,7 +216,7 @@ def test_every_word_of_ours_is_used():
 
 
 LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default
-WORKERS = float(re.findall(r"^test: WORKERS = (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
+WORKERS = float(re.findall(r"^WORKERS \?= (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
 GUARANTEES = "docs/trust/guarantees.md"
 NUMBERS = [
     ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "looks for it, for up to {} s", NEW_OWNER_S),
