@@ -124,6 +124,11 @@ def test_every_relative_link_leads_somewhere():
         assert not broken, page
 
 
+def test_no_page_has_the_marks_of_an_unfinished_merge():
+    marked = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [page.name for page in PAGES if marked.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_every_option_that_is_named_is_in_a_table():
     for page in WRITTEN:
         text = text_of(page)
