@@ -224,11 +224,11 @@ LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default
 WORKERS = float(re.findall(r"^WORKERS \?= (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
 GUARANTEES = "docs/trust/guarantees.md"
 NUMBERS = [
-    ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "looks for it, for up to {} s", NEW_OWNER_S),
+    ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "looks for this record, for up to {} s", NEW_OWNER_S),
     ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "began** less than {} s ago", MEMORY_ANSWER_S),
     ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "an owner's patience ({} s)", PATIENCE_S),
     ("docs/adr/0032-records-are-acquired-ahead.md", "leaves up to {} records", AHEAD_RECORDS),
-    ("docs/adr/0037-a-leader-that-is-away-holds-up-no-other.md", "not answered within {} s", FOR_ALL_S),
+    ("docs/adr/0037-a-leader-that-is-away-holds-up-no-other.md", "no answer within {} s", FOR_ALL_S),
     ("docs/adr/0044-a-querys-releases-wait.md", "by default**: {} s, doubled", QUERY_BACKOFF_MS / 1_000),
     ("docs/adr/0044-a-querys-releases-wait.md", "each release up to {} minutes", LONGEST_BACKOFF_MS / 60_000),
     ("docs/adr/0046-deleted-topics-are-forgotten.md", "ends of the last {} forgotten", ENDS_KEPT),
