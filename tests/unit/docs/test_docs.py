@@ -246,7 +246,7 @@ NUMBERS = [
     (GUARANTEES, "its last append is less than {} s old", MEMORY_ANSWER_S),
     (GUARANTEES, "for its patience ({} s at first)", PATIENCE_S),
     (GUARANTEES, "remembers the answer: for {} minutes", ANSWERS_KEPT_S / 60),
-    (GUARANTEES, "ends no session of theirs for that, up to {} s", UNHEARD_AT_MOST_S),
+    (GUARANTEES, "does not end their sessions because of that, for up to {} s", UNHEARD_AT_MOST_S),
     ("tests/README.md", "`make test` has {} pytest workers", WORKERS),
 ]
 
