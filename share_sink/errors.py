@@ -15,9 +15,9 @@ class NoSinkOptions(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class OutcomesMayChange(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The outcomes of these rows may be others when Spark computes them again: their plan has {found}. Records that
-    were accepted here could be missing from the output. Compute the rows once: with sharegroup.decide(rows) as decided,
-    acknowledge decided, then write decided."""
+    """The outcomes of these rows may differ when Spark computes the rows again: their query plan has {found}. Records
+    that were accepted here could be missing from the output. Compute the rows once: with sharegroup.decide(rows) as
+    decided, acknowledge decided, then write decided."""
 
 
 class OverwriteRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -60,8 +60,8 @@ class IncompleteReceipt(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class NullHeader(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Row {row} has a null in place of a header. A header is a struct of key and value, of which the value may be null:
-    leave nulls out of the array, for example with array_compact(headers)."""
+    """Row {row} has a null in place of a header. A header is a struct of a key and a value, and only the value may be
+    null: leave nulls out of the array, for example with array_compact(headers)."""
 
 
 class InvalidReleaseDelay(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -96,8 +96,8 @@ class ArchiveFormatUnknown(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class DeadLettersNotRead(ShareGroupError):
-    """The dead letter topic {topic} could not be read to its end: {reason}. Redriving needs READ and DESCRIBE on it,
-    and its brokers."""
+    """The dead letter topic {topic} could not be read to its end: {reason}. A redrive needs the ACLs Read and Describe
+    on the topic, and has to reach its brokers."""
 
 
 class InvalidCondition(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -106,13 +106,13 @@ class InvalidCondition(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class RedriveTargetMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
-    """Topic {topic}, to which dead letters of {dlq_topic} are to be sent, does not exist. Create it, send them to
-    another topic (to), or leave its dead letters out (where: the header __dlq.errors.topic)."""
+    """Topic {topic}, to which dead letters of {dlq_topic} are to be sent, does not exist. Create it, send the dead
+    letters to another topic (to), or leave them out, by a condition on the header __dlq.errors.topic (where)."""
 
 
 class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A redrive of {topic} would not send what was shown: its dead letters, or the topics of their groups, are others
-    now. Nothing was sent. Make a dry run again."""
+    """A redrive of {topic} would not send what was shown: its dead letters, or their target topics, have changed since.
+    Nothing was sent. Make a dry run again."""
 
 
 class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):

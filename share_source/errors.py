@@ -64,9 +64,9 @@ class TriggerOnceRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class LogNotTold(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Before it said where its log ends, Spark asked the source for an offset, or it asked again without logging the
-    answer. So the source can't know which batch is committed, and acquires nothing. Spark 4.0 and 4.1 do so with
-    spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2."""
+    """Spark asked the source for an offset before it told the source where Spark's log ends, or it asked again without
+    logging the answer. So the source can't know which batch is committed, and acquires nothing. Spark 4.0 and 4.1 do so
+    with spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2."""
 
 
 class QueryStillRuns(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -87,7 +87,7 @@ class RecordsGone(ShareGroupError, kafka_error="OFFSET_OUT_OF_RANGE"):
 class RecordsDamaged(ShareGroupError, kafka_error="CORRUPT_MESSAGE"):
     """The record batch of {topic}-{partition} with the offsets {first} to {last} can't be read; it was read {readings}
     times, each time over another connection. The client's error is: {reason}. The batch is damaged on the broker's
-    disk, or was produced so. {then}"""
+    disk, or was already damaged when it was produced. {then}"""
 
 
 class ReadTimeout(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):
@@ -103,8 +103,8 @@ class ReadDenied(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED"):
 
 
 class ReadFailed(ShareGroupError):
-    """Reading {topic}-{partition} failed at offset {offset} with an error that does not pass: {reason}. Remove the
-    cause (the brokers' logs may say more); then restart the query, which replays its batch, or poll again."""
+    """Reading {topic}-{partition} failed at offset {offset}, and retries don't help: {reason}. Remove the cause (the
+    brokers' logs may say more); then restart the query, which replays its batch, or poll again."""
 
 
 # --- the read path: found by the first task of a process

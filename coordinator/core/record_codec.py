@@ -53,8 +53,9 @@ _head_decoder = msgspec.msgpack.Decoder(RecordHead)
 
 
 class UnreadableRecord(ShareGroupError):
-    """A state record of share group {group_id} can't be read ({reason}). It was written by a newer version, or is
-    damaged; loading stops here rather than skip it. Run the version that wrote it, or restore the state store."""
+    """A state record of share group {group_id} can't be read ({reason}). The record was written by a newer version, or
+    is damaged. It is not skipped, so the group is not loaded. Run the version that wrote it, or restore the state
+    store."""
 
 
 def encode_record(record: Record) -> bytes:

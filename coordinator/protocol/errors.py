@@ -131,7 +131,7 @@ class ConfigConflict(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class UnknownMemberId(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
-    """Member {member_id} of share group {group_id} has no live session; join again, naming the member epoch."""
+    """Member {member_id} of share group {group_id} has no session. Join again, with its last member epoch."""
 
 
 class FencedMemberEpoch(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
@@ -141,14 +141,14 @@ class FencedMemberEpoch(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
 
 
 class MemberForgotten(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
-    """Member {member_id} of share group {group_id} was away for longer than share.member.retention.ms, and the group
-    has forgotten it. It held nothing any more. Start the query with a new checkpointLocation, and with a longer
-    share.member.retention.ms if it is to rest for so long again."""
+    """Member {member_id} of share group {group_id} was away for longer than share.member.retention.ms, so the group has
+    forgotten it. The member held no records. Start the query with a new checkpointLocation. If the query may be stopped
+    for so long again, raise share.member.retention.ms."""
 
 
 class GroupIdNotFound(ShareGroupError, kafka_error="GROUP_ID_NOT_FOUND"):
-    """Share group {group_id} does not exist in the state store. Are its name, the cluster and share.state.store right?
-    sharegroup groups --list has all groups. In a query, a sink's kafka.group.id is its source's; if the group was
+    """Share group {group_id} does not exist in the state store. Check its name, the cluster and share.state.store;
+    sharegroup groups --list shows all groups. A sink's kafka.group.id must be that of its source. If the group was
     deleted while its query ran, start the query with a new checkpointLocation."""
 
 
@@ -156,28 +156,30 @@ class GroupIdNotFound(ShareGroupError, kafka_error="GROUP_ID_NOT_FOUND"):
 
 
 class StalePlan(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
-    """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
-    state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
+    """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back, or copied from an
+    older state of this query. The plan's records have been completed since, or belong to a newer batch. Start the query
     with a new checkpointLocation: records not yet acknowledged stay with the group."""
 
 
 class ForeignPlan(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
-    its state store, was deleted and created anew, or the checkpoint belongs to another group, or these brokers are
-    another cluster's. Start the query with a new checkpointLocation; a new group begins at startingOffsets."""
+    """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}). Possible
+    causes: the group or its state store was deleted and created anew; the checkpoint belongs to another group; or these
+    brokers are another cluster's. Start the query with a new checkpointLocation; a new group begins at
+    startingOffsets."""
 
 
 class PlanDiffersFromLog(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The checkpoint and the coordinator disagree about plan {plan_id} of share group {group_id} (member {member_id}):
     {difference}. The checkpoint or the group's state was restored from a backup, or the checkpoint was edited. Nothing
-    of the batch was read, and nothing was changed in the group. Give the query a new checkpointLocation: it goes on
-    with the records that the group has not completed, and may deliver records of this batch a second time."""
+    of the batch was read, and nothing was changed in the group. Give the query a new checkpointLocation: it continues
+    with the records that the group has not completed, and records of this batch may be delivered a second time."""
 
 
 class DataLoss(ShareGroupError, kafka_error="OFFSET_OUT_OF_RANGE"):
     """Share group {group_id} lost {count} record(s) before they were done: {ranges}. They were removed from the log
-    (retention, delete-records, or the topic was deleted) and are now archived. A batch that ran then may have read
-    them. If the query failed, restart it to go on without them; with failOnDataLoss=false it never fails for this."""
+    (retention, delete-records, or the topic was deleted) and are now archived. A batch that was running at the time may
+    have read them. If the query failed, restart it to go on without them; with failOnDataLoss=false a query never fails
+    for lost records."""
 
 
 # --- a ShareConsumer's outcomes and signals
@@ -188,23 +190,23 @@ class InvalidRecordState(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
 
 
 class RecordNotHeld(InvalidRecordState):
-    """Member {member_id} does not hold {offsets}: the lock is over, or the outcome is known. Nothing was changed;
-    records without an outcome are delivered again. Decide a record within its lock, or renew the lock, or say in time
-    that the work goes on."""
+    """Member {member_id} does not hold {offsets}: the lock is over, or the record already has an outcome. Nothing was
+    changed; records without an outcome are delivered again. Acknowledge a record before its lock expires; if the work
+    takes longer, renew the lock or call mark_in_progress in time."""
 
 
 class OlderDelivery(InvalidRecordState):
-    """{offsets} was delivered {delivered} times, and the receipt is of delivery {named}: the lock of that delivery is
-    over. Nothing was changed; the newest delivery decides."""
+    """{offsets} was delivered {delivered} times, and the receipt is of delivery {named}, whose lock is over. Nothing
+    was changed: only the newest delivery can be acknowledged."""
 
 
 class LockExtensionOver(InvalidRecordState):
-    """A lock is extended by signals for {longest_ms} ms after the acquisition at most. The record is delivered again;
-    if the work takes longer, raise group.share.in.progress.max.lock.extension.ms."""
+    """Signals extend a lock until {longest_ms} ms after the acquisition at most. The record is delivered again. If the
+    work takes longer, raise group.share.in.progress.max.lock.extension.ms."""
 
 
 class HeldByQuery(InvalidRecordState):
-    """Plan {plan_id} is of a query, whose locks live as long as its session: signals are for ShareConsumers."""
+    """Plan {plan_id} belongs to a query, whose locks live as long as its session. Only ShareConsumers send signals."""
 
 
 class RenewalDisabled(InvalidRecordState):
@@ -216,32 +218,32 @@ class RenewalDisabled(InvalidRecordState):
 
 
 class NoPlanToDecide(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
-    """No query of share group {group_id} has a batch that a sink could decide: the rows do not come from a query of
-    this group that runs now, or the sink's kafka.group.id or kafka.bootstrap.servers is not that of the source. Write
-    the rows of a batch inside its query (writeStream, or foreachBatch), with the source's group and brokers."""
+    """No query of share group {group_id} has a batch that this sink could decide. Either the rows do not come from a
+    running query of this group, or the sink's kafka.group.id or kafka.bootstrap.servers differs from the source's.
+    Write the rows of a batch inside its query (writeStream, or foreachBatch), with the source's group and brokers."""
 
 
 class SinkOutdated(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
-    """The sink of share group {group_id} began before the group was deleted and created anew: the receipts of its rows
-    say nothing any more. Nothing was staged; start the query again."""
+    """The sink of share group {group_id} began before the group was deleted and created anew, so the receipts of its
+    rows are no longer valid. Nothing was staged; start the query again."""
 
 
 class BatchReclaimed(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
     """A newer process of the query has reclaimed the batch of {row} in share group {group_id}, and these rows are of an
-    earlier attempt. Nothing was staged, and this process must not commit the batch: let it end. The query's newest
-    process goes on."""
+    earlier attempt. Nothing was staged, and this process must not commit the batch: let this process end. The query's
+    newest process continues."""
 
 
 class StaleReceipts(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
-    """{count} row(s) of the batch have a receipt that share group {group_id} does not hold any more, for example
-    {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail.
+    """{count} row(s) of the batch have a receipt that is no longer valid in share group {group_id}, for example
+    {sample}: since then, the records were delivered again or decided. Nothing was staged, since onStaleReceipt is fail.
     Start the query again, or set onStaleReceipt=log to leave such rows out."""
 
 
 class TooManyRejects(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Share group {group_id}: {rejected} of the last {decided} records were rejected, more than
     errors.deadletterqueue.max.reject.ratio = {ratio} allows. The records that the last batch rejected went back to the
-    group as they were: mend the query and start it again, or raise the ratio if the records are that bad."""
+    group as they were. Fix the query and start it again; or raise the ratio, if so many records are really bad."""
 
 
 class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -251,28 +253,29 @@ class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST")
 
 
 class BatchNotNamed(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A sink of share group {group_id} wrote no row that the group still holds, so the sink's batch is not known.
-    In share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already
-    has (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set
-    outputOnReplay=replaces if a replay replaces the output of its batch; or call sharegroup.acknowledge in
-    foreachBatch's own thread; or leave the call out where the batch has no row; then start the query again."""
+    """A sink of share group {group_id} wrote no row that the group still holds, so the sink's batch is not known. In
+    share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already has
+    (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Do one of these, then start
+    the query again: set outputOnReplay=replaces, if a replay replaces the output of its batch; call
+    sharegroup.acknowledge in foreachBatch's own thread; or do not call sharegroup.acknowledge for a batch without
+    rows."""
 
 
 class NothingDecided(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A batch of share group {group_id} began with share.acknowledgement.mode=explicit, and no sink has decided any
-    record of its query: the batch was given back as it was. Write the rows with format("sharegroup") or
-    sharegroup.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
+    record of its query: the batch was given back as it was. Either write the rows with format("sharegroup") or
+    sharegroup.acknowledge, and kafka.group.id={group_id}; or set share.acknowledgement.mode=implicit. Then start the
     query again."""
 
 
 class NeverDelivered(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The row of {row} is of no delivery of share group {group_id}: {reason}. Nothing was staged. Keep topic,
-    partition, offset, deliveryCount and receipt up to the sink as they came from the source."""
+    """The row of {row} matches no delivery of share group {group_id}: {reason}. Nothing was staged. Pass topic,
+    partition, offset, deliveryCount and receipt to the sink as they came from the source."""
 
 
 class NoneHeld(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
-    """None of the batch's {count} row(s), {sample} for example, is of a record that its query holds in share group
-    {group_id}, although the query has lost none of its batch: the rows are those of an earlier batch or of another
+    """None of the batch's {count} row(s), for example {sample}, matches a record that the query holds in share group
+    {group_id}, although the query still holds its whole batch. The rows are those of an earlier batch or of another
     query, or their offsets or deliveryCounts were changed. Nothing was staged. Write the rows of a batch inside its
     query, with topic, partition, offset, deliveryCount and receipt as they came from the source."""
 
@@ -286,8 +289,8 @@ class GroupNotEmpty(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
 
 
 class MembersNotKnown(ShareGroupError, kafka_error="COORDINATOR_LOAD_IN_PROGRESS", retriable=True):
-    """The coordinator of share group {group_id} has just loaded it. {members} member(s) that hold no records may be
-    there, and have up to {wait_ms} ms more to say so: ask again then.{force}"""
+    """The coordinator has just loaded share group {group_id}, and does not know yet whether {members} member(s) without
+    records are still there. They have {wait_ms} ms more to send a request: ask again after that.{force}"""
 
 
 class GroupChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -296,13 +299,13 @@ class GroupChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class GroupSubscribedToTopic(ShareGroupError, kafka_error="GROUP_SUBSCRIBED_TO_TOPIC"):
-    """Member {member_id} of share group {group_id} subscribes to topic {topic}: its offsets can't be deleted. Stop the
-    members that subscribe to it, and wait for share.session.timeout.ms."""
+    """Member {member_id} of share group {group_id} subscribes to topic {topic}, so the topic's offsets can't be
+    deleted. Stop the members that subscribe to it, and wait for share.session.timeout.ms."""
 
 
 class DeadLettersNotWritten(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
-    """{count} record(s) of share group {group_id} are given up, and their dead letters are not written yet; they would
-    be lost. Wait until the dead letter topic has them, or force the action to go on without them."""
+    """{count} record(s) of share group {group_id} are given up, and their dead letters are not written yet: the dead
+    letters would be lost. Wait until the dead letter topic has them, or force the action to go on without them."""
 
 
 class MemberNotFound(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
@@ -320,7 +323,7 @@ class RecordsHeld(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
 
 class NotInFlight(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """Share group {group_id} has no records in flight at offsets {first} to {last} of {topic}-{partition}: they were
-    never acquired, or are done."""
+    never acquired, or are done already."""
 
 
 class NotAllowed(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
@@ -348,21 +351,21 @@ class DeadLetterTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZA
 
 class DeadLetterTopicSubscribed(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """Topic {topic} can't be the dead letter topic (errors.deadletterqueue.topic.name) of a group that subscribes to
-    it: its dead letters would be delivered again, and fail again. Name another topic, or leave it out of the
-    subscription."""
+    it: its dead letters would be delivered again, and fail again. Name another dead letter topic, or leave {topic} out
+    of the subscription."""
 
 
 class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
-    """{count} record(s) of share group {group_id} wait for their dead letters in topic {topic}; without
-    errors.deadletterqueue.topic.name, or with errors.deadletterqueue.on.failure=archive, they may get none. Wait until
-    they are written, or name another topic. An administrator may give them up: sharegroup configs unset --force, or
-    set --force."""
+    """{count} record(s) of share group {group_id} wait until their dead letters are written to topic {topic}. Without
+    errors.deadletterqueue.topic.name, or with errors.deadletterqueue.on.failure=archive, the records may get no dead
+    letter. Wait until the dead letters are written, or name another topic. An administrator can do without them:
+    sharegroup configs unset --force, or set --force."""
 
 
 class OrderInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
-    """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may come
-    back to them. Let each query complete its batch (start it once with Trigger.AvailableNow) and close the
-    ShareConsumers, or reset the offsets of the group (sharegroup groups --reset-offsets); then set the key again."""
+    """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may return
+    for them. Either let each query complete its batch (start it once with Trigger.AvailableNow) and close the
+    ShareConsumers; or reset the offsets of the group (sharegroup groups --reset-offsets). Then set the key again."""
 
 
 # --- the service
@@ -376,8 +379,8 @@ class CoordinatorNotAvailable(
 
 class OutageTooLong(CoordinatorNotAvailable, retriable=False):
     """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
-    Nothing is lost: start the program again, or poll again, once its Kafka brokers ({addresses}) answer, or let it wait
-    longer.{log}"""
+    Nothing is lost. Once its Kafka brokers ({addresses}) answer, start the program again, or poll again. To let it wait
+    longer, raise the timeout.{log}"""
 
 
 class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=True):
@@ -385,8 +388,8 @@ class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=T
 
 
 class GroupTakenOver(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
-    """Share group {group_id} was taken over by {owner}, an older version of sharegroup that this one can't ask: this
-    query ends, and does not take the group back by itself. Its records are safe: they are delivered there. Run this
+    """Share group {group_id} was taken over by {owner}, which runs an older version of sharegroup that this one can't
+    ask. So this query ends, and does not take the group back. No record is lost: the other host delivers them. Run this
     version on all hosts of the group."""
 
 
@@ -395,8 +398,8 @@ class InternalError(ShareGroupError, of_coordinator=True):
 
 
 class NotAuthorized(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
-    """The coordinator at {endpoint} refused the call: the token is wrong. Put the coordinator's own into the file that
-    share.coordinator.token.file names, or into SHAREGROUP_COORDINATOR_TOKEN."""
+    """The coordinator at {endpoint} refused the call: the token is wrong. Put the coordinator's token into the file
+    that share.coordinator.token.file names, or into SHAREGROUP_COORDINATOR_TOKEN."""
 
 
 class CoordinatorNotStarted(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
@@ -409,9 +412,9 @@ class NoCoordinatorHere(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"
 
 
 class CoordinatorVersionMismatch(ShareGroupError):
-    """The coordinator (process {pid}) speaks protocol {theirs}, this program protocol {ours}, and they don't understand
-    each other. Run the same version of sharegroup on both sides: upgrade the older one. A coordinator that was started
-    on demand leaves by itself once the queries of its version are stopped, or end process {pid}."""
+    """The coordinator (process {pid}) speaks protocol {theirs}, this program protocol {ours}, and they are
+    incompatible. Run the same version of sharegroup on both sides: upgrade the older one. A coordinator that was
+    started on demand exits by itself once the queries of its version have stopped; or end process {pid}."""
 
 
 class UnsafeDirectory(ShareGroupError):
@@ -423,42 +426,42 @@ class UnsafeDirectory(ShareGroupError):
 
 class CoordinatorUnreachable(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """No coordinator answers at {endpoints} ({reason}). Check share.coordinator.endpoint and that a coordinator runs
-    there; and that both sides speak TLS or neither does: share.coordinator.ssl.ca.location here goes with
-    share.coordinator.ssl.certificate.location there."""
+    there. Check also that both sides speak TLS or neither does: set share.coordinator.ssl.ca.location here if
+    share.coordinator.ssl.certificate.location is set there."""
 
 
 class CoordinatorOverloaded(
     ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE", retriable=True, of_coordinator=True
 ):
-    """The coordinator has {limit} requests at work, as many as queued.max.requests allows; for other hosts that is half
-    of it. Ask again; if the error persists, let more coordinators share the groups."""
+    """The coordinator is working on {limit} requests, as many as queued.max.requests allows (half as many for other
+    hosts). Ask again; if the error persists, let more coordinators share the groups."""
 
 
 class RequestTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST", of_coordinator=True):
     """{name} has {size_bytes} bytes or more, and the coordinator takes {limit_bytes} at most: send less at once, or
-    raise its socket.request.max.bytes."""
+    raise the coordinator's socket.request.max.bytes."""
 
 
 class SubscriptionTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The subscription of member {member_id} of share group {group_id} has {size_bytes} bytes, and a group keeps
-    {limit_bytes} of a member at most: subscribe to a pattern instead of a list of topics, or divide the topics among
-    several members."""
+    {limit_bytes} bytes of each member at most: subscribe to a pattern instead of a list of topics, or divide the topics
+    among several members."""
 
 
 class GroupMaxSizeReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of_coordinator=True):
     """Share group {group_id} has {limit} members, as many as the coordinator's group.share.max.size allows. Stop
-    members that are not needed, or raise it."""
+    members that are not needed, or raise this limit."""
 
 
 class MaxGroupsReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of_coordinator=True):
     """Share group {group_id} was not created: the coordinator has {limit} groups, as many as its group.share.max.groups
-    allows. Delete groups that nobody uses, or raise it."""
+    allows. Delete groups that nobody uses, or raise this limit."""
 
 
 class TokenMissing(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
     """A token is needed, and there is none: name a file that holds it in share.coordinator.token.file, or set
-    SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients have the same one;
-    sharegroup coordinator --make-token FILE makes one."""
+    SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients use the same token; sharegroup coordinator
+    --make-token FILE makes one."""
 
 
 class InvalidToken(ShareGroupError):
@@ -466,7 +469,7 @@ class InvalidToken(ShareGroupError):
 
 
 class UnsafeFile(ShareGroupError):
-    """{path} holds a secret, and others may {what} it: chmod 600 {path}"""
+    """{path} holds a secret, and other users may {what} it: run chmod 600 {path}"""
 
 
 class UnusableFile(ShareGroupError, kafka_error="INVALID_CONFIG"):
@@ -494,8 +497,8 @@ class MetricsNotAvailable(ShareGroupError):
 
 
 class StateStoreInUse(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
-    """State store {path} is in use by another coordinator (process {owner}). One at a time owns it: stop that one, or
-    let share.state.store name another file."""
+    """State store {path} is in use by another coordinator (process {owner}). Only one coordinator at a time can use it:
+    stop the other one, or let share.state.store name another file."""
 
 
 class StateStoreTooNew(ShareGroupError):
@@ -520,9 +523,9 @@ class DiskFull(ShareGroupError, kafka_error="KAFKA_STORAGE_ERROR", of_coordinato
 
 
 class StateFileGone(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
-    """State store {path} was deleted or replaced while its coordinator ran: the coordinator answers nothing more from
-    it. Stop the coordinator, put the file back, with its -wal, and start it again. Without the file its groups begin
-    anew, by startingOffsets, and queries need a new checkpointLocation."""
+    """State store {path} was deleted or replaced while its coordinator ran, so the coordinator no longer serves its
+    groups. Stop the coordinator, put the file back together with its -wal file, and start the coordinator again.
+    Without the file its groups begin anew, at startingOffsets, and their queries need a new checkpointLocation."""
 
 
 class GroupStateTooNew(ShareGroupError, of_coordinator=True):
@@ -534,12 +537,12 @@ class GroupStateTooNew(ShareGroupError, of_coordinator=True):
 class GroupStateTooOld(ShareGroupError, of_coordinator=True):
     """The state of share group {group_id} in the state topic was written by an older version of sharegroup: it has
     {found}, and this version reads format version {known}. Nothing was changed. Run the older version, or join another
-    share group, a query with a new checkpointLocation."""
+    share group; a query then needs a new checkpointLocation."""
 
 
 class StateTopicUnfit(ShareGroupError, of_coordinator=True):
-    """State topic {topic} can't keep the state of share groups: {reason}. Or keep the state in a file, for the programs
-    of this host alone: share.state.store=sqlite:PATH."""
+    """State topic {topic} can't keep the state of share groups: {reason}. Or keep the state in a file, for programs on
+    this host only: share.state.store=sqlite:PATH."""
 
 
 class StateTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
@@ -556,42 +559,43 @@ class TransactionsMissing(ShareGroupError, kafka_error="UNSUPPORTED_VERSION"):
 
 class StateTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION", retriable=True):
     """State topic {topic} {what} while coordinators ran: the state of all share groups that was kept in it is lost. The
-    coordinator makes the topic anew if it may, and groups begin anew in it, by startingOffsets. Queries of before are
-    refused by name (ForeignPlan): start them with a new checkpointLocation."""
+    coordinator creates the topic again if its ACLs allow that, and groups begin anew, at startingOffsets. Queries that
+    ran before end with ForeignPlan: start them with a new checkpointLocation."""
 
 
 class StateTransactionOpen(ShareGroupError, kafka_error="CONCURRENT_TRANSACTIONS", retriable=True, of_coordinator=True):
-    """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}, and the
-    records after that offset can't be read before it ends: share group {group_id} waits for that. Kafka ends it when
-    its producer's transaction.timeout.ms is over; where Kafka does not, the coordinator ends one that a share group
-    wrote, or its log says why it can't. One of another program stays: end it with kafka-transactions.sh
-    --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only
-    coordinators should write to this topic."""
+    """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}. The records
+    after that offset can't be read before the transaction ends, so share group {group_id} waits. Kafka aborts the
+    transaction after its producer's transaction.timeout.ms. If Kafka does not, the coordinator ends the transaction if
+    a share group wrote it, or its log says why it can't. A transaction of another program stays open: end it with
+    kafka-transactions.sh --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset
+    {offset}. Only coordinators should write to this topic."""
 
 
 class StateRecordUnreadable(ShareGroupError, of_coordinator=True):
     """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
-    the group is not served; others are. Restore the store from a copy, or run the version that wrote it."""
+    the group is not served; other groups are. Restore the store from a copy, or run the version that wrote it."""
 
 
 class StateBatchUnreadable(ShareGroupError, retriable=True, of_coordinator=True):
-    """A record batch of state topic {topic}, partition {partition}, can't be read at offset {offset}: {reason}. It may
-    hold state of any share group, so it was not skipped: a group whose state lies across it is not loaded. If the disk
-    of one broker damaged it, let another replica lead the partition: the groups are loaded then. Else restore the
-    partition from a copy, and find who else writes to the topic: only coordinators should."""
+    """A record batch of state topic {topic}, partition {partition}, can't be read at offset {offset}: {reason}. The
+    batch may hold state of any share group, so it was not skipped: a group whose state has to be read across the batch
+    is not loaded. If only one broker's copy is damaged, let another replica lead the partition: the groups are loaded
+    then. Otherwise restore the partition from a copy, and find out who else writes to the topic: only coordinators
+    should."""
 
 
 # --- the Kafka cluster
 
 
 class TopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
-    """The Kafka principal may not see topic {topic}, or the topic does not exist: a broker says that to no principal
-    without rights. It needs these ACLs on Topic {topic}: Describe and Read."""
+    """The Kafka principal may not see topic {topic}, or the topic does not exist: without rights, a principal is not
+    told which. The principal needs these ACLs on Topic {topic}: Describe and Read."""
 
 
 class InvalidGroupId(ShareGroupError, kafka_error="INVALID_GROUP_ID"):
-    """The share group id {group_id} can't be used: {reason}. A group id has at most 249 characters, as a topic's
-    name (it is in each log line, error and state record of the group), and all of them can be printed."""
+    """The share group id {group_id} can't be used: {reason}. A group id has at most 249 characters, like the name of a
+    topic, and printable ones only: it appears in each log line, error and state record of the group."""
 
 
 class UnknownTopic(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
@@ -612,17 +616,17 @@ class TopicKept(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
 
 
 class TopicNotWritten(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
-    """Nothing is written to topic {topic} as a dead letter or by a redrive: {why}. Name another topic
-    (errors.deadletterqueue.topic.name, or to of a redrive)."""
+    """Neither dead letters nor a redrive can be written to topic {topic}: {why}. Name another topic, in
+    errors.deadletterqueue.topic.name or as the redrive's target (to)."""
 
 
 class TopicNotAllowed(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
-    """{what} may not be {use}: {rule} allows {pattern} alone. Name what it allows, or have an administrator of the
-    coordinator change {where}."""
+    """{what} may not be {use}: {rule} allows only {pattern}. Name a topic that it allows, or have an administrator of
+    the coordinator change {where}."""
 
 
 class GroupNotAllowed(ShareGroupError, kafka_error="GROUP_AUTHORIZATION_FAILED"):
-    """Share group {group_id} may not be used with the token {token}, whose groups= allows {pattern} alone. Use such a
+    """Share group {group_id} may not be used with the token {token}, whose groups= allows only {pattern}. Use such a
     group id, or have an administrator of the coordinator change that token's line in its token file."""
 
 
@@ -632,13 +636,13 @@ class UnknownPartition(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"
 
 
 class TopicIdsMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_ID"):
-    """Share group {group_id} was created on a cluster that gives topic ids, and this one gives none for {topic}. Is it
-    the same cluster? Without ids a topic that was deleted and created anew can't be told from the old one."""
+    """Share group {group_id} was created on a cluster with topic ids, and this cluster has none for {topic}. Check that
+    it is the same cluster: without ids, a topic that was deleted and created anew can't be told from the old one."""
 
 
 class InvalidStartingOffsets(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """startingOffsets={value} can't be used: {reason}. It is earliest, latest, or for each partition an offset (-2 is
-    the earliest, -1 the latest), as {{"orders": {{"0": 23, "1": -2}}}}."""
+    the earliest, -1 the latest), for example {{"orders": {{"0": 23, "1": -2}}}}."""
 
 
 # --- the connection to the brokers: an error keeps librdkafka's own reason, without secrets
@@ -650,9 +654,9 @@ class BrokerNotReachable(ShareGroupError, kafka_error="NETWORK_EXCEPTION", retri
 
 
 class BrokerSecurityFailed(BrokerNotReachable, kafka_error="SASL_AUTHENTICATION_FAILED", retriable=False):
-    """The Kafka brokers of {addresses} can't be used with these security settings: {reason}. Waiting does not mend
-    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password, certificate or token is
-    still the right one."""
+    """The Kafka brokers of {addresses} can't be used with these security settings: {reason}. Waiting does not help:
+    check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password, certificate or token is still
+    the right one."""
 
 
 class BrokerClosesConnection(BrokerNotReachable):
@@ -676,5 +680,5 @@ class BrokerRefused(ShareGroupError, of_coordinator=True):
 
 
 class InvalidKafkaConfig(ShareGroupError, kafka_error="INVALID_CONFIG"):
-    """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: {reason}.
-    docs/run/java-keys.md has what Java's keys become."""
+    """librdkafka, the Kafka client of sharegroup, does not accept the configuration {key}: {reason}.
+    docs/run/java-keys.md lists what becomes of the keys of Java's clients."""

@@ -6,12 +6,12 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 
 
 class GroupOfAnotherVersion(ShareGroupError):
-    """Share group {group_id} is served by {owner}, which runs a version of sharegroup that this one can't ask. Nothing
-    was taken. Run the same version on both hosts, or stop the queries there first."""
+    """Share group {group_id} is served by {owner}, which runs a version of sharegroup that this one can't ask. The
+    group was not taken over. Run the same version on both hosts, or stop the group's queries on that host first."""
 
 
 class RequestTooLate(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):
-    """A request to share group {group_id} came to its owner, on another host, after its time: nothing was changed. Ask
+    """A request to share group {group_id} reached its owner, on another host, too late: nothing was changed. Ask
     again."""
 
 
@@ -27,10 +27,10 @@ class HostTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_F
     kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --config compression.type=uncompressed
     --config max.message.bytes=1048588 --config message.timestamp.type=LogAppendTime --topic NAME. Members need Write on
     share-group-requests and Read on share-group-replies; administrators Write on share-group-admin-requests as well;
-    hosts that own groups Read on both, and Read and Write on share-group-replies."""
+    hosts that own groups need Read on both request topics, and Read and Write on share-group-replies."""
 
 
 class HostTopicUnfit(ShareGroupError):
-    """Topic {topic}, by which hosts that share groups ask each other, has {has}: a single record could keep hosts from
-    being heard. This Kafka principal lacks AlterConfigs on the topic. An administrator runs
-    kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {wanted}."""
+    """Topic {topic}, by which hosts that share groups ask each other, has {has}: with this configuration, a single
+    record could block the requests of other hosts. This Kafka principal lacks AlterConfigs on the topic. Have an
+    administrator run kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {wanted}."""

@@ -23,7 +23,7 @@ class BadRequest(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class Away(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
-    """{what} This can't be shown or asked for until they answer; nothing was changed."""
+    """{what} Until the answer comes, this can't be shown or done; nothing was changed."""
 
 
 class NotSignedIn(ShareGroupError):

@@ -154,7 +154,7 @@ def test_a_token_uses_the_groups_and_topics_of_its_line_alone(topics, limited):
             DescribeGroup(group_id="payroll"),
             OpenSink(group_id="wide"),
         ):
-            with pytest.raises(GroupNotAllowed, match=r"token member,read billing.*groups= allows billing-\.\* alone"):
+            with pytest.raises(GroupNotAllowed, match=r"token member,read billing.*groups= allows only billing-\.\*"):
                 connection.call(request)
         with pytest.raises(TopicNotAllowed, match=r"topics= of the token member,read billing"):
             connection.call(joins("billing-a", (topics["mine"],)))

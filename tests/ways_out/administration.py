@@ -75,7 +75,7 @@ def resting(scene):
     return running
 
 
-@way_out(GroupIdNotFound, "Are its name, the cluster and share.state.store right?")
+@way_out(GroupIdNotFound, "Check its name, the cluster and share.state.store")
 def a_mistyped_group(scene):
     running = working(scene)
     with scene.refused():
@@ -83,7 +83,7 @@ def a_mistyped_group(scene):
     assert running.service.handle(OpenSink(**GROUP)).topics
 
 
-@way_out(UnknownMemberId, "join again")
+@way_out(UnknownMemberId, "Join again")
 def a_member_whose_session_has_ended(scene):
     group = GroupDriver(records=10)
     group.join()
@@ -105,7 +105,7 @@ def a_deletion_while_a_query_runs(scene):
     assert group.run(DeleteGroup(**NOW)).executed
 
 
-@way_out(MembersNotKnown, "ask again then")
+@way_out(MembersNotKnown, "ask again after that")
 def a_deletion_right_after_a_load(scene):
     group, plan = started_plan(10)
     group.complete(plan)
@@ -150,7 +150,7 @@ def a_deletion_before_the_dead_letters_are_written(scene):
     assert group.run(DeleteGroup(**NOW)).executed
 
 
-@way_out(DeadLetterTopicInUse, "Wait until they are written, or name another topic")
+@way_out(DeadLetterTopicInUse, "Wait until the dead letters are written, or name another topic")
 def a_dead_letter_topic_that_records_wait_for(scene):
     group = ShareConsumers(end=2, errors_deadletterqueue_topic_name="dlq")
     group.fetch("c1")
@@ -162,7 +162,7 @@ def a_dead_letter_topic_that_records_wait_for(scene):
     group.configure(errors_deadletterqueue_topic_name="")
 
 
-@way_out(OrderInUse, "Let each query complete its batch", "or reset the offsets of the group", "then set the key again")
+@way_out(OrderInUse, "let each query complete its batch", "or reset the offsets of the group", "Then set the key again")
 def an_order_that_changes_under_a_batch(scene):
     ordered = AlterConfigs(configs={"share.order": "partition"})
     group, plan = started_plan(10)
@@ -223,7 +223,7 @@ def a_reset_to_no_offsets(scene):
     assert running.admin.handle(AlterOffsets(**NOW, to="offsets", offsets={"orders": {"0": 5}})).executed
 
 
-@way_out(TopicIdsMissing, "Is it the same cluster?")
+@way_out(TopicIdsMissing, "Check that it is the same cluster")
 def a_cluster_without_topic_ids(scene):
     running = scene.running()
     running.join(starting_offsets="earliest")
@@ -239,7 +239,7 @@ def a_cluster_without_topic_ids(scene):
 # --- ShareConsumers
 
 
-@way_out(RecordNotHeld, "Decide a record within its lock, or renew the lock, or say in time that the work goes on")
+@way_out(RecordNotHeld, "Acknowledge a record before its lock expires; if the work takes longer, renew the lock")
 def a_record_whose_lock_is_over(scene):
     group = ShareConsumers(end=1)
     group.fetch()
@@ -255,7 +255,7 @@ def a_record_whose_lock_is_over(scene):
     assert group.acknowledge(ACCEPT, 0, count=2) == "NONE"
 
 
-@way_out(OlderDelivery, "the newest delivery decides")
+@way_out(OlderDelivery, "only the newest delivery can be acknowledged")
 def a_receipt_of_an_older_delivery(scene):
     group = ShareConsumers(end=1)
     group.fetch()
@@ -326,7 +326,7 @@ def joins(limits, group, member_id):
     list(limits.within(request, lambda _: iter(()))(group))
 
 
-@way_out(GroupMaxSizeReached, "Stop members that are not needed, or raise it")
+@way_out(GroupMaxSizeReached, "Stop members that are not needed, or raise this limit")
 def a_full_group(scene):
     group = ShareGroup("billing")
     group.members = {name: SimpleNamespace(member_id=name, active=True) for name in ("m1", "m2")}
@@ -338,7 +338,7 @@ def a_full_group(scene):
     joins(limits, group, "m3")
 
 
-@way_out(MaxGroupsReached, "Delete groups that nobody uses, or raise it")
+@way_out(MaxGroupsReached, "Delete groups that nobody uses, or raise this limit")
 def a_group_too_many(scene):
     groups = 1
     limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: groups)

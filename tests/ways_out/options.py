@@ -169,11 +169,13 @@ corrected(
 )
 corrected(
     DeadLetterTopicSubscribed,
-    "Name another topic, or leave it out of the subscription",
+    "Name another dead letter topic, or leave orders out of the subscription",
     {DLQ: "orders"},
     {DLQ: "payments", "subscribe": "orders"},
 )
-corrected(TopicNotWritten, "Name another topic (errors.deadletterqueue", {DLQ: "share-group-state"}, {DLQ: "payments"})
+corrected(
+    TopicNotWritten, "Name another topic, in errors.deadletterqueue", {DLQ: "share-group-state"}, {DLQ: "payments"}
+)
 
 
 @way_out(UnknownTopic, "Create it, or correct its name")

@@ -114,7 +114,7 @@ def an_endpoint_without_a_coordinator(scene):
     assert who_asks(scene, door(scene).server.port).rights
 
 
-@way_out(NotAuthorized, "Put the coordinator's own into the file")
+@way_out(NotAuthorized, "Put the coordinator's token into the file")
 def a_wrong_token(scene):
     port = door(scene).server.port
     with scene.refused():
@@ -131,7 +131,7 @@ def a_token_without_the_right(scene):
     assert opened.ask(delete, ADMIN)
 
 
-@way_out(GroupNotAllowed, "Use such a group id", "allows billing-.* alone")
+@way_out(GroupNotAllowed, "Use such a group id", "allows only billing-.*")
 def a_group_that_the_token_may_not_use(scene):
     opened = door(scene)
     with scene.refused():
@@ -139,7 +139,7 @@ def a_group_that_the_token_may_not_use(scene):
     assert opened.ask(DescribeGroup(group_id="billing-eu"), BOUND)
 
 
-@way_out(TopicNotAllowed, "Name what it allows", "allows orders-.* alone")
+@way_out(TopicNotAllowed, "Name a topic that it allows", "allows only orders-.*")
 def a_topic_that_the_token_may_not_read(scene):
     opened = door(scene)
     join = {"group_id": "billing-eu", "member_id": "m", "process_id": "p"}
@@ -148,7 +148,7 @@ def a_topic_that_the_token_may_not_read(scene):
     assert opened.ask(JoinGroup(**join, topics=("orders-eu",)), BOUND)
 
 
-@way_out(RequestTooLarge, "send less at once, or raise its socket.request.max.bytes")
+@way_out(RequestTooLarge, "send less at once, or raise the coordinator's socket.request.max.bytes")
 def a_request_of_too_many_bytes(scene):
     name = "socket.request.max.bytes"
     body = JoinGroup(group_id="billing", member_id="m", process_id="p", topics=tuple(str(n) for n in range(20_000)))
@@ -281,7 +281,7 @@ def metrics_on_a_port_that_is_taken(scene):
 # --- the state in a file
 
 
-@way_out(StateStoreInUse, "stop that one, or let share.state.store name another file")
+@way_out(StateStoreInUse, "stop the other one, or let share.state.store name another file")
 def a_file_that_another_coordinator_owns(scene):
     path = scene.place.folder / "groups.db"
     with contextlib.closing(SqliteStore(path)), scene.refused():
@@ -324,7 +324,7 @@ def a_file_that_is_no_store(scene):
     of_another_file(scene, path)
 
 
-@way_out(StateFileGone, "Stop the coordinator, put the file back, with its -wal, and start it again")
+@way_out(StateFileGone, "Stop the coordinator, put the file back together with its -wal file")
 def a_file_that_was_moved_away(scene):
     path, backup = scene.place.folder / "groups.db", scene.place.folder / "backup"
     backup.mkdir()

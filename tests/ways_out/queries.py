@@ -215,7 +215,7 @@ def a_sink_of_before_a_deletion(scene):
     assert group.stage(said(0, 9, REJECT), incarnation="i").staged == 10, "as the query's next start names it"
 
 
-@way_out(BatchReclaimed, "let it end. The query's newest process goes on")
+@way_out(BatchReclaimed, "let this process end. The query's newest process continues")
 def a_batch_that_a_newer_process_has(scene):
     group, plan = batch(1, **EXPLICIT)
     epoch = group.epochs["m1"]
@@ -238,7 +238,7 @@ def rows_of_records_delivered_again(scene):
     assert group.stage(said(10, 19, ACCEPT, 2), fail_on_stale=True).staged == 10, "the replay's rows"
 
 
-@way_out(TooManyRejects, "mend the query and start it again, or raise the ratio")
+@way_out(TooManyRejects, "Fix the query and start it again; or raise the ratio")
 def a_query_that_rejects_most(scene):
     group, plan = batch(200, **{"errors.deadletterqueue.max.reject.ratio": "0.5"})
     group.stage(said(0, 199, REJECT))
@@ -263,7 +263,7 @@ def a_sink_in_another_mode_than_its_source(scene):
     assert group.stage(said(0, 0, ACCEPT, 2), acknowledgement_mode="explicit").staged == 1
 
 
-@way_out(BatchNotNamed, "Set outputOnReplay=replaces", "leave the call out where the batch has no row")
+@way_out(BatchNotNamed, "set outputOnReplay=replaces", "do not call sharegroup.acknowledge for a batch without rows")
 def a_commit_without_rows_in_a_thread_of_its_own(scene):
     running = scene.running()
     plan = begin(running, **EXPLICIT)
@@ -274,7 +274,7 @@ def a_commit_without_rows_in_a_thread_of_its_own(scene):
     assert running.next(plan).plan_id == ""
 
 
-@way_out(NothingDecided, "Write the rows with", "or set share.acknowledgement.mode=implicit")
+@way_out(NothingDecided, "write the rows with", "or set share.acknowledgement.mode=implicit")
 def explicit_mode_without_a_sink(scene):
     group, plan = started_plan(3, **EXPLICIT)
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
@@ -288,7 +288,7 @@ def explicit_mode_without_a_sink(scene):
     assert states(group) == []
 
 
-@way_out(NeverDelivered, "Keep topic, partition, offset, deliveryCount and receipt up to the sink")
+@way_out(NeverDelivered, "Pass topic, partition, offset, deliveryCount and receipt to the sink")
 def a_row_with_a_changed_offset(scene):
     group, _ = batch(10)
     with scene.refused():

@@ -92,7 +92,7 @@ def test_a_refused_reset_says_what_forcing_it_does() -> None:
     group.crash()
     with pytest.raises(MembersNotKnown, match=f"group billing .* Or force the action: {administer.GOES_ON}$"):
         group.run(reset)
-    with pytest.raises(MembersNotKnown, match=r"ask again then\.$"):
+    with pytest.raises(MembersNotKnown, match=r"ask again after that\.$"):
         group.run(DeleteGroup(group_id="billing", execute=True))
     unknown = r"^Share group billing has no state of T9-0\. sharegroup groups --describe lists its share partitions\.$"
     with pytest.raises(UnknownSharePartition, match=unknown):

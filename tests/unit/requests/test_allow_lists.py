@@ -171,7 +171,7 @@ OF_PAYROLL = [
 def test_a_token_uses_no_group_that_it_is_not_allowed():
     for request in OF_PAYROLL:
         for token in (MEMBER, READER, ADMIN):
-            with pytest.raises(GroupNotAllowed, match=r"Share group payroll .* allows billing-\.\* alone.*token file"):
+            with pytest.raises(GroupNotAllowed, match=r"Share group payroll .* allows only billing-\.\*.*token file"):
                 check_allowed(caller(token), request)
 
 
@@ -268,7 +268,7 @@ def worker_of(running):
 def test_a_topic_that_the_key_does_not_allow_is_refused_at_joins():
     with served() as running:
         for fields in ({"topics": ("orders", "salaries")}, {"assign": {"salaries": (0,)}}):
-            with pytest.raises(TopicNotAllowed, match=rf"Topic salaries .*{SOURCE_KEY} allows orders\.\* alone"):
+            with pytest.raises(TopicNotAllowed, match=rf"Topic salaries .*{SOURCE_KEY} allows only orders\.\*"):
                 running.join(**fields)
         running.join()
 

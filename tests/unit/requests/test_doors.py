@@ -190,7 +190,7 @@ def test_too_many_requests_at_once_are_refused_but_heartbeats(at, behind):
     at.ask(LOOK)
     assert [type(each) for each in behind.handled] == [DescribeGroup] * most + [Heartbeat]
     assert len(refused) == 1
-    assert f"{most} requests at work" in refused[0]
+    assert f"working on {most} requests" in refused[0]
     behind.handle = lambda request: Done()
     assert at.ask(LOOK) == Done()
 

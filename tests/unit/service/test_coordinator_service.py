@@ -459,7 +459,7 @@ def test_topic_ids_no_longer_given_are_an_error_not_a_new_topic(running, cluster
     running.join()
     cluster.topic_ids = False
     cluster.add("orders", 2)
-    with pytest.raises(TopicIdsMissing, match="Is it the same cluster"):
+    with pytest.raises(TopicIdsMissing, match="Check that it is the same cluster"):
         running.next()
 
 

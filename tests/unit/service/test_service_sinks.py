@@ -176,7 +176,7 @@ def second_batch(running, cluster):
 
 
 def test_refusals_are_named_and_stage_nothing(running, cluster):
-    with pytest.raises(GroupIdNotFound, match=r"a sink's kafka.group.id is its source's"):
+    with pytest.raises(GroupIdNotFound, match=r"A sink's kafka.group.id must be that of its source"):
         stage(running, (0, 1, 1, ACCEPT))
     number = second_batch(running, cluster)
     appends = running.store.appends

@@ -165,7 +165,7 @@ def test_what_is_gone_at_completion_is_not_told_as_unread(caplog: pytest.LogCapt
         source.partitions(end, source.latestOffset(end, LIMIT))
     (line,) = [record.getMessage() for record in caplog.records if "orders-0 offsets 0 to 29" in record.getMessage()]
     assert "lost 30 record(s)" in line and "before they were read" not in line
-    assert "A batch that ran then may have read them" in line
+    assert "A batch that was running at the time may have read them" in line
 
 
 def altering(client: DriverClient, start: int, by: str) -> None:
