@@ -61,7 +61,7 @@ def in_flight(
     """Show the records of a group that are in flight, as runs of offsets in one state; or what became of one record,
     as far back as the state log goes.
 
-    A record in progress is marked STALE if its holder has told of no progress for longer than the group's
+    A record in progress is marked STALE if its holder has reported no progress for longer than the group's
     group.share.in.progress.staleness.threshold.ms.
 
     \b

@@ -32,8 +32,8 @@ from sharegroup.demo.programs import BROKER_PORT, READING, SINK
 def quickstart(port: int, rate: int, print_program: str | None) -> None:
     """Run a Kafka broker in memory with records in the topic orders, and print what to run against it.
 
-    Ctrl-C ends the broker; nothing of it is left. A topic has four partitions, and keeps 5 MB of each. It serves
-    programs of this host alone: several hosts need a real Kafka broker.
+    Ctrl-C ends the broker; nothing of it is left. A topic has four partitions, and keeps 5 MB of each. The broker
+    serves only programs on this host: several hosts need a real Kafka broker.
 
     \b
     Examples:

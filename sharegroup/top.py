@@ -43,9 +43,9 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
     MEM: members with a session; in an ordered group also how many of them wait for partitions that others hold. HELD:
-    records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for
-    the first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: for how long the record
-    that is held for longest has been held. --json prints one look as JSON. Groups that are named have to exist.
+    records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for the
+    first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: for how long the record
+    that is held for longest has been held. --json prints the groups once, as JSON. Groups that you name must exist.
 
     \b
     Examples:

@@ -30,14 +30,16 @@ HEAD = """\
 
 `pip install` brings the command `sharegroup`, which is `python -m sharegroup`. Kafka's tools have the same options and
 columns: `kafka-console-share-consumer.sh` is [`consume`](#sharegroup-consume), `kafka-share-consumer-perf-test.sh` is
-[`perf`](#sharegroup-perf), `kafka-share-groups.sh` is [`groups`](#sharegroup-groups), whose values are a native group's
-with the same history (the start offset is the one of now, `LEADER-EPOCH` is `-`). Missing are classes of Java
-(`--formatter`, deserializers beyond Kafka's own), deprecated options but `--property`, and `--enable-systest-events`.
+[`perf`](#sharegroup-perf), `kafka-share-groups.sh` is [`groups`](#sharegroup-groups), which shows what Kafka's tool
+would show of a native group with the same history (but the present start offset, and `-` as `LEADER-EPOCH`). Missing
+are classes of Java (`--formatter`, deserializers beyond Kafka's own), `--enable-systest-events`, and the deprecated
+options except `--property`.
 
 - **Exit status**: 0; 1 after an error, one line on standard error; 2 if the command line is wrong.
 - **The coordinator** is found as a query finds it: on this host, or at `share.coordinator.endpoint`. Commands that
-  read records start one on this host if none runs, looks to ask another host's; else they read the state store,
-  a line on standard error says so, and the state of a group is `Unknown`.
+  read records start one on this host if none runs. Commands that only show something start one only to ask another
+  host's coordinator; otherwise they read the state store. Then a line on standard error says so, and the state of a
+  group is `Unknown`.
 - **`--json`** prints JSON in place of texts and tables. **`--help`** has the meaning of each option.
 - **Completion** of commands and options in the shell, in its start-up file:
 
@@ -45,12 +47,14 @@ with the same history (the start offset is the one of now, `LEADER-EPOCH` is `-`
       eval "$(_SHAREGROUP_COMPLETE=zsh_source sharegroup)"     # ~/.zshrc
       _SHAREGROUP_COMPLETE=fish_source sharegroup | source     # ~/.config/fish/completions/sharegroup.fish
 
-The commands that speak to a cluster (with **C** among their options) take these as well:
-
-@@CLUSTER@@
-
 The screens of [top](../pictures/screen-top.svg), [doctor](../pictures/screen-doctor.svg),
 [in-flight](../pictures/screen-in-flight.svg) and [groups --describe](../pictures/screen-describe.svg).
+
+## The cluster's options
+
+Each command that connects to a cluster (**C** in its list of options) also takes:
+
+@@CLUSTER@@
 """
 
 
@@ -76,7 +80,7 @@ def _section(command: click.Command, path: str, cluster: list[str]) -> str:
     lines = [f"## {path}", "", *_help(inspect.cleandoc(command.help or ""))]
     rows = [_row(each) for each in _options(command)]
     names = [f"`{each.opts[0]}`" for each, row in zip(_options(command), rows, strict=True) if row not in cluster]
-    names += ["**C**"] * any(row in cluster for row in rows)
+    names += ["[**C**](#the-clusters-options)"] * any(row in cluster for row in rows)
     return "\n".join([*lines, *(["", f"Options: {', '.join(names)}."] if names else []), ""])
 
 

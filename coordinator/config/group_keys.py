@@ -53,7 +53,7 @@ _GROUP_ROWS = (
         high=_HOUR_MS,
         kip="KIP-932",
         doc="A member that sends no heartbeat for this long has left; its records become available to the others. A "
-        "query that restarts within it keeps its batch.",
+        "query that restarts within this time keeps its batch.",
         why="Kafka: 45,000 to 60,000. A query's locks live as long as its session.",
     ),
     ConfigKey(
@@ -95,7 +95,7 @@ _GROUP_ROWS = (
         high=_DAY_MS,
         kip="KIP-1222",
         ours=True,
-        doc="The longest time after its acquisition for which a ShareConsumer can renew a lock.",
+        doc="How long after its acquisition a ShareConsumer can renew a record's lock.",
         why="In Kafka a consumer that hangs in a renewing loop keeps its records for ever.",
     ),
     ConfigKey(
@@ -119,7 +119,7 @@ _GROUP_ROWS = (
         low=1_000,
         high=_DAY_MS,
         kip="KAFKA-20458",
-        doc="The longest time after its acquisition for which signals keep a record; a later signal is refused.",
+        doc="How long after its acquisition signals can keep a record; a later signal is refused.",
     ),
     ConfigKey(
         name="group.share.in.progress.rebalance.grace.ms",
@@ -148,9 +148,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="The most tries of a record, failures and releases together: then a ShareConsumer's record is archived, "
-        "and a query's record that failed is quarantined. A record is also archived after this many releases by "
-        "queries, whatever its failures.",
+        doc="How many tries a record has, failures and releases together. After them, a ShareConsumer's record is "
+        "archived, and a query's record that failed is quarantined. A record is also archived after this many releases "
+        "by queries, whatever its failures.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -158,8 +158,8 @@ _GROUP_ROWS = (
         low=1,
         high=10_000_000,
         ours=True,
-        doc="Isolation delivers records that failed in half of their tries in slices, whose sizes follow from this "
-        "base (docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
+        doc="From about half of the delivery limit on, isolation delivers records that failed in slices, whose sizes "
+        "follow from this base (docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(
@@ -168,8 +168,8 @@ _GROUP_ROWS = (
         low=0,
         high=7 * _DAY_MS,
         ours=True,
-        doc="A quarantined record without evidence, because nothing else is available, goes on trial once it has "
-        "failed alone for this long. Without a dead letter topic: never.",
+        doc="A quarantined record goes on trial once it has failed alone for this long, if no evidence can be had, "
+        "because nothing else is available. Without a dead letter topic it never does.",
         why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
         "outage.",
     ),
@@ -219,7 +219,7 @@ _GROUP_ROWS = (
         high=1.0,
         ours=True,
         doc="A query whose sinks release more than this part of its batches is slowed until they release less, and "
-        "uses up no tries meanwhile. 1, or a release backoff of 0: never.",
+        "uses up no tries meanwhile. With 1, or a release backoff of 0, no query is slowed.",
         why="Kafka's consumers release single records; a query releases whole batches while a service is away.",
     ),
     # --- what is delivered, and how
@@ -253,7 +253,8 @@ _GROUP_ROWS = (
         default="batch_optimized",
         choices=("batch_optimized", "record_limit"),
         kip="KIP-1206",
-        doc="batch_optimized does not cut a returned run to meet the limit of records; record_limit never exceeds it.",
+        doc="batch_optimized does not cut a returned run to meet the limit of records; record_limit never exceeds the "
+        "limit.",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     ),
     ConfigKey(
@@ -262,7 +263,7 @@ _GROUP_ROWS = (
         choices=("implicit", "explicit"),
         kip="KIP-932",
         doc="The outcome of the records of a completed batch that no sink decided: implicit accepts them, explicit "
-        "releases them. A batch has the mode of its query's own options, or else of the group, from its start on.",
+        "releases them. From its start on, a batch has the mode of its query's own options, or else of the group.",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     ),
     ConfigKey(
@@ -313,8 +314,8 @@ _GROUP_ROWS = (
         default="hold",
         choices=("hold", "archive"),
         ours=True,
-        doc="When a dead letter can't be written: hold keeps the record until it can, archive archives the record "
-        "without it.",
+        doc="What happens to a record whose dead letter can't be written: hold keeps the record until it can be, "
+        "archive archives the record without a dead letter.",
         why="Kafka archives without a dead letter, which loses the record.",
     ),
     ConfigKey(
@@ -324,7 +325,7 @@ _GROUP_ROWS = (
         high=1.0,
         ours=True,
         doc="A query stops after a batch with which its sinks have rejected more than this part of the group's last "
-        "10,000 records (judged from 100 on); 1: never.",
+        "10,000 records (judged from 100 on). With 1 it never stops for this.",
         why="Kafka has no breaker.",
     ),
 )
@@ -348,7 +349,7 @@ _COORDINATOR_ROWS = (
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
         doc="A standalone coordinator to use, or several: each group has its own order of them, and clients ask the "
-        "next one while one is away. Empty: a coordinator is started on demand on the driver's host.",
+        "next one while one does not answer. Empty: a coordinator is started on demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -363,8 +364,9 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.ssl.ca.location",
         default="",
         ours=True,
-        doc="A PEM file of the certificates of the authorities that sign a standalone coordinator's; the name is "
-        "librdkafka's. Empty: TLS with the system's certificates, and no TLS for a coordinator on loopback.",
+        doc="A PEM file with the certificates of the authorities that sign the certificate of a standalone "
+        "coordinator; the key's name is librdkafka's. Empty: TLS with the system's certificates, and no TLS for a "
+        "coordinator on loopback.",
         why="Kafka has ssl.truststore.* for its own listeners.",
     ),
     ConfigKey(
@@ -383,7 +385,7 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=_DAY_MS,
         ours=True,
-        doc="A coordinator on demand leaves after this time without members, if nothing is acquired. Any coordinator "
+        doc="A coordinator on demand exits after this time without members, if nothing is acquired. Any coordinator "
         "hands over a group that only members on other hosts have asked for during this time.",
         why="Kafka's coordinators live as long as their broker.",
     ),
@@ -476,8 +478,8 @@ _COORDINATOR_ROWS = (
         low=0,
         high=65_535,
         ours=True,
-        doc="The port on which the coordinator shows its metrics to Prometheus, without TLS or a token, and on "
-        "127.0.0.1 alone. 0: it shows none. Needs the extra sharegroup[metrics].",
+        doc="The port on which the coordinator shows its metrics to Prometheus, without TLS or a token, and only on "
+        "127.0.0.1. 0: it shows none. Needs the extra sharegroup[metrics].",
         why="Kafka's brokers have JMX.",
     ),
 )

@@ -46,8 +46,8 @@ _SERVER_ROWS = (
         takes="host:port; empty: the listener's",
         is_valid=lambda text: not text or (parse_endpoints(text) is not None and "," not in text),
         ours=True,
-        doc="The address by which clients reach this coordinator, and which its certificate names. Required if it "
-        "listens on all addresses (0.0.0.0).",
+        doc="The address by which clients reach this coordinator, and which its certificate names. Required if the "
+        "coordinator listens on all addresses (0.0.0.0).",
         why="Kafka has advertised.listeners for its brokers.",
     ),
     ConfigKey(
@@ -71,7 +71,7 @@ _SERVER_ROWS = (
         high=65_535,
         ours=True,
         doc="The port on which the coordinator shows the page of sharegroup web: on the listener's host with the "
-        "coordinator's certificate if it has one, else on 127.0.0.1 alone. 0: it shows none. Needs the extra "
+        "coordinator's certificate if it has one, else only on 127.0.0.1. 0: it shows none. Needs the extra "
         "sharegroup[web].",
         why="Kafka's brokers have no page.",
     ),
@@ -98,8 +98,8 @@ _SERVER_ROWS = (
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that groups may have as dead letter topic. Another one is refused; dead letters of a group "
-        "that has it stored wait.",
+        doc="The topics that groups may have as dead letter topic. Another topic is refused; if a group's stored "
+        "config names another topic, its dead letters wait.",
         why="The coordinator is a client of the brokers, which see its principal alone.",
     ),
     ConfigKey(
@@ -126,8 +126,8 @@ _SERVER_ROWS = (
         default=500,
         low=1,
         high=100_000,
-        doc="How many requests are processed at once; further ones are refused by name, and clients retry. Requests of "
-        "other hosts count apart: up to half as many of members, and of administrators.",
+        doc="How many requests are processed at once; further ones are refused (CoordinatorOverloaded), and clients "
+        "retry. Requests of other hosts are counted separately: up to half as many of members, and of administrators.",
         why="Kafka stops reading from the network instead.",
     ),
     ConfigKey(
@@ -142,7 +142,8 @@ _SERVER_ROWS = (
         default=5_000,
         low=1,
         high=1_000_000,
-        doc="How many connections there can be. Above it, connections without an authenticated call are closed.",
+        doc="How many connections there can be. Above this number, connections without an authenticated call are "
+        "closed.",
         why="Kafka sets no limit.",
     ),
     ConfigKey(

@@ -69,7 +69,8 @@ def web(
 ) -> None:
     """Show all groups in the browser: what is stuck, who holds it and since when, what died and why.
 
-    Sign in with a token: one with the right read looks, one with admin also acts. Needs the extra sharegroup[web].
+    Sign in with a token: the right read is for looking, the right admin also for acting. Needs the extra
+    sharegroup[web].
 
     \b
     Examples:

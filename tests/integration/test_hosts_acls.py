@@ -53,10 +53,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "run" / "state-topic.md"
 OWNER, MEMBER, COPY, READER, ADMINISTRATOR = "owner", "member", "copy", "reader", "administrator"
 ROWS = {
     OWNER: "host that may own groups",
-    MEMBER: "member, or who looks",
-    READER: "member, or who looks",
-    ADMINISTRATOR: "who administers",
-    COPY: "who looks at the log's copy",
+    MEMBER: "member, or read-only client",
+    READER: "member, or read-only client",
+    ADMINISTRATOR: "administrator",
+    COPY: "read-only client that reads only the state topic",
 }
 """The row of each principal in the page's table."""
 WITHOUT = {"without1": (STATE_TOPIC, "READ"), "without2": (REQUESTS, "WRITE"), "without3": (REPLIES, "READ")}
