@@ -25,7 +25,7 @@ class ShareGroupError(Exception):
     """Whether the client sends the same request again."""
     of_coordinator: ClassVar[bool] = False
     """Whether the error is about the coordinator itself: its rights, limits, version, connections, disk or log. Whoever
-    mends such an error has to know the coordinator's host."""
+    is to remove the cause has to know the coordinator's host."""
 
     def __init_subclass__(cls, **attributes: Any) -> None:
         """``attributes``: the class attributes above that differ from those of the base class."""

@@ -32,7 +32,8 @@ PARTITIONS = 10
 PART_BYTES = 512 * 1024
 """A body is sent in parts of this many bytes: brokers take records of 1 MiB by default."""
 MOST_BODY_BYTES = 100 << 20
-"""The asker refuses a larger body, and the owner its parts. It is the default of socket.request.max.bytes."""
+"""An asker does not send a larger body, and an owner refuses parts of one. The number is the default of
+socket.request.max.bytes."""
 MOST_ASK_BYTES, MOST_HEADER_BYTES = 4 << 10, 128 << 10
 """A record with a longer Ask, or a longer other message, is skipped. (A Probe names each request that waits.)"""
 
@@ -167,8 +168,8 @@ def headers_of_reply(message: Reply, reply_key: bytes, body: bytes = b"") -> Hea
 
 
 def read_request(headers: Any) -> Request | None:
-    """Returns the request in a record's headers; None if another program or version wrote the record, or no asker could
-    have."""
+    """Returns the request in a record's headers; None if another program or version wrote the record, or if it can't be
+    an asker's."""
     found: Request | None = _decoded(_requests, headers)
     if isinstance(found, ToOwner) and not 0 <= found.reply_to < PARTITIONS:
         return None

@@ -67,8 +67,8 @@ def name_in_lines(**names: str) -> None:
 
 
 def log_to_stderr(names: Iterable[str], stream: TextIO) -> None:
-    """Write the lines of the loggers with these names to the stream, which is standard error, in the form and from the
-    level on that the environment says. A logger whose level the program has set keeps it."""
+    """Write the lines of the loggers with these names to the stream, which is standard error, in the form, and from the
+    level on, that the environment names. A logger whose level the program has set keeps it."""
     global _handler
     if _handler is None:
         _handler = logging.StreamHandler(stream)

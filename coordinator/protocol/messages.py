@@ -84,7 +84,7 @@ class LeftOut(Message, frozen=True, tag=False):
     partitions that are too many to name. The reasons are:
 
     - ``lost``: another member took the records after the session ended, or they were decided.
-    - ``cut``: isolation gave the records back. ``quarantined``. ``archived``: a trial failed.
+    - ``cut``: isolation gave the records back. ``quarantined``: they are delivered alone. ``archived``: a trial failed.
     - ``unsubscribed``: the topic is no longer in the subscription, and the records were released.
     - ``altered``: an administrator altered the group's offsets.
     - ``data_loss``: the log lost the records. ``end_unknown``: the log lost records from ``first`` on, and nobody knows
@@ -205,10 +205,10 @@ class SinkOpened(Message, frozen=True):
 class OutcomesStaged(Message, frozen=True):
     """How many of the rows' records were staged, and how many were stale.
 
-    stale_sample: some stale records, as ``topic-partition@offset (delivery count)``.
-    attempt, plan_id, member_id: for the batch that the request speaks for, the number of the delivery, from 0, the
-        plan, and the member that holds it. None and empty if the request speaks for no batch, and changed nothing.
-    contradicted: how many records are released because an earlier request of the same attempt named another outcome.
+    stale_sample: some stale records, as ``topic-partition@offset (delivery count)``. attempt, plan_id, member_id: for
+    the batch to which the request applies, the number of the delivery, from 0, the plan, and the member that holds it.
+    None and empty if the request applies to no batch, and changed nothing. contradicted: how many records are released
+    because an earlier request of the same attempt named another outcome.
     """
 
     staged: int = 0
@@ -416,9 +416,9 @@ class TopicPartitions(Message, frozen=True, tag=False):
 class QueryEnding(Message, frozen=True, tag=False):
     """How the processes of a query ended since it last completed a batch.
 
-    times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock.
-    error, text: the named error of the last one; both are empty if it ended without a word.
-    runs: a newer process of the query runs.
+    times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock. error, text:
+    the named error of the last one; both are empty if it ended without a named error. runs: a newer process of the
+    query runs.
     """
 
     times: int
@@ -576,7 +576,7 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     timeout, so that a query that restarts within it keeps its batch.
 
     member_id, member_epoch: of the process itself. No epoch: the join of the process ``process_id`` was refused. No
-        member id: a sink speaks, whose query is the one with a batch in the driver of ``client_host`` and
+    member id: a sink asks, whose query is the one with a batch in the driver of ``client_host`` and
         ``client_pid``, or with this checkpoint, if the driver has several.
     is_over: False if a task says it, which Spark may try again.
     """

@@ -134,8 +134,8 @@ def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | No
     session, may delete it. Without the file no client finds this coordinator, or can start another one, since this one
     owns the store.
 
-    Returns the other coordinator that the file names, if it does: it was started while this one stood still. Both would
-    take groups from each other, and end sessions of live queries, if this one stayed.
+    If the file names another coordinator, returns that one: it was started while this one was paused. If this one
+    stayed, the two would take groups from each other, and end sessions of live queries.
     """
     path = Path(settings.endpoint_path)
     with contextlib.suppress(OSError, UnsafeDirectory):

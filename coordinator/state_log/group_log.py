@@ -251,10 +251,10 @@ class GroupLog:
     def snapshot_in_steps(
         self, group: ShareGroup, records: Iterable[Sequence[bytes]], tail: list[bytes], owner: KeyValue, now_ms: int
     ) -> Iterator[list[KeyValue]]:
-        """Yield the records of a snapshot that is written while the group goes on. Write each list in a transaction of
-        its own; where a list is empty, let the group append. ``records``: those that rebuild the group as it was before
-        the first step. ``tail``: what the group appended since; the caller adds to it. ``owner`` is written again,
-        since the owner record before the snapshot is pruned."""
+        """Yield the records of a snapshot that is written while the group is served. Write each list in a transaction
+        of its own; where a list is empty, let the group append. ``records``: those that rebuild the group as it was
+        before the first step. ``tail``: what the group appended since; the caller adds to it. ``owner`` is written
+        again, since the owner record before the snapshot is pruned."""
         # The mark and its parts have the number with which the group's records go on after the mark. That number is
         # fixed before the first part, whatever is appended until the mark.
         following, parts = (self.next_sequence or 0) + NUMBERS_LEFT_OUT, 0
@@ -278,8 +278,9 @@ class GroupLog:
 
     def _shown_in_steps(self, group: ShareGroup, now_ms: int) -> Iterator[list[KeyValue]]:
         """Yield snapshots in Kafka's formats of all share partitions, each list for a transaction of its own. The group
-        goes on in between: a snapshot has a partition's first runs as they are then, and updates have the others as
-        they are later. Of several records about an offset, the last one counts."""
+        may change between two transactions: a snapshot has a partition's first runs as of its own transaction, and
+        updates have the remaining runs as of later transactions. Of several records about an offset, the last one
+        counts."""
         for key in list(group.partitions):
             partition, offset = group.partitions.get(key), 0
             # A partition that was altered or deleted meanwhile is another object, or none, and has its own records.

@@ -10,7 +10,7 @@ The records are for Kafka's tools and for the history of each record; the next o
 - Snapshots are numbered from 0. An update carries the number of the snapshot that it follows.
 - After ``updates_per_snapshot`` updates the next write is a snapshot of everything.
 - :meth:`PartitionLog.snapshot` is a snapshot without a change. Kafka writes such snapshots of cold partitions, so that
-  the log below can be pruned. The time of its creation is that of the snapshot before, and not that of its writing.
+  the log below can be pruned. It keeps the creation time of the previous snapshot; only its write time is new.
 - A record has up to MOST_BATCHES state batches. Further ones follow in updates, which belong to the same transaction.
 """
 

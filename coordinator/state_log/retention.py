@@ -17,8 +17,8 @@ from coordinator.state_log.value_version import has_content, is_ours
 
 JUST_TAKEN = 1_000
 """A group that has only an owner record, or an empty snapshot, needs it until this many further records were written:
-the group's first records may follow. After that many, its first join was refused, or the group was deleted. If the
-group appends later after all, it writes both again."""
+the group's first records may follow. If none have followed by then, its first join was refused, or the group was
+deleted. If the group appends later after all, it writes both again."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]

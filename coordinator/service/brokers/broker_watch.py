@@ -23,7 +23,7 @@ from coordinator.service.brokers.topic_doubts import DOUBT_REFRESHES, TopicDoubt
 from coordinator.service.brokers.topic_looks import Ids, TopicLooks
 
 SLOWEST_S = 0.1
-"""Ends that move are fetched at least this often, in seconds: a new record is seen no later."""
+"""Ends that move are fetched at least this often, in seconds, so a new record is noticed within that time."""
 QUIET_S = 0.25
 """Ends that have not moved for QUIET_AFTER_S are fetched this often, in seconds: each fetch costs the coordinator 0.8
 ms of CPU time, and a record after such a silence may wait a little longer."""
@@ -339,7 +339,7 @@ class AwayPartitions:
     it read others. A thread asks these leaders until they answer. Thread-safe. ``back`` is called when a leader has
     answered again.
 
-    Rule: only an answer of the leader ends it. Meanwhile nobody waits for that leader who can go on without it.
+    Rule: only an answer of the leader ends this state. Meanwhile only requests that need this leader wait for it.
     """
 
     def __init__(self, cluster: KafkaCluster, back: Callable[[], None]) -> None:

@@ -66,7 +66,7 @@ network cut a client was seen to stay deaf."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0
-"""Such a read fails by name after this many seconds, since a request may wait for it."""
+"""A read that only finds out whether records exist fails after this many seconds, since a request may wait for it."""
 NO_CONTROLLER = -1
 """The controller id in a cluster's answer while it elects a controller."""
 LEAST_LOOKS = 3

@@ -37,9 +37,9 @@ def ask_leaders(
     ask: Callable[[list[TopicAndPartition]], dict[TopicAndPartition, int]],
     passing: Set[int],
 ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
-    """Ask all leaders at once. ``ask`` returns the offsets of one leader's partitions, or raises a KafkaException. One
-    with a ``passing`` code says that the leader does not answer. Returns all offsets, and the partitions without an
-    answer; raises any other KafkaException."""
+    """Ask all leaders at once. ``ask`` returns the offsets of one leader's partitions, or raises a KafkaException. A
+    KafkaException with a ``passing`` code means that the leader does not answer. Returns all offsets, and the
+    partitions without an answer; raises any other KafkaException."""
 
     def answer(of_leader: list[TopicAndPartition]) -> dict[TopicAndPartition, int] | None:
         try:

@@ -54,7 +54,7 @@ class LogGaps:
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """Whether one of the first MOST_RANGES ranges holds a record. Do not remember False: a log may have been
+        """Whether one of the first MOST_RANGES ranges holds a record. Do not cache False: a log may have been
         unreadable."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))

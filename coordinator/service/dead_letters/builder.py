@@ -57,7 +57,8 @@ class DeadLetterBuilder:
                 yield entry
 
     def source_topics(self, backlog: Backlog) -> LookedAt:
-        """Returns which of the backlog's topics the brokers do not show. Calls ``wait_for`` if some may be deleted."""
+        """Returns those of the backlog's topics that the brokers do not list. Calls ``wait_for`` if some of them may
+        have been deleted."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
         looked = self._doubts.look(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
         if looked.in_doubt:

@@ -37,7 +37,7 @@ DEAD_LETTERS_IN_A_CHUNK = 10_000
 """Up to this many dead letters are written before one append archives their records. After a crash no more than these
 are written again."""
 CHUNK_BYTES = 16 << 20
-"""Such a chunk has up to this many bytes, so that large source records need little memory."""
+"""A chunk of dead letters has up to this many bytes, so that large source records need little memory."""
 DEAD_LETTERS_IN_A_PROBE = 100
 """The first write of a pass after a failure has this many dead letters: reading many that can't be written is
 useless."""

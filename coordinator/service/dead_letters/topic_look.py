@@ -1,8 +1,8 @@
-"""Looks each minute whether the dead letter topics of groups exist, while the groups have members: a query names its
-missing topic only when it ends for it, and its next dead letter may be hours away.
+"""Looks each minute whether the dead letter topics of groups exist, while the groups have members: a query reports its
+missing topic only when it ends because of it, and its next dead letter may be hours away.
 
-Rule: nothing is created or changed. A topic that the coordinator may not see, or that dead letters create, is not said
-to be missing.
+Rule: nothing is created or changed. A topic that the coordinator may not see, or that dead letters create, is not
+reported as missing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class DeadLetterTopicLook:
         return "" if is_stored_and_refused(self._cluster, topic, {}) else topic
 
     def _missing(self, names: list[str]) -> set[str]:
-        """Those of the topics that do not exist, by one request. A refusal is of one topic, and does not say which."""
+        """Those of the topics that do not exist, by one request. A refusal concerns one of the topics, and does not say
+        which."""
         try:
             return set(names) - self._cluster.topics(names).keys()
         except BrokerRefused:

@@ -90,8 +90,9 @@ that wait for these records have got them by then."""
 LOOK_AGAIN_S = 1.0
 """A request that waits for records checks again after this many seconds without news."""
 ASKS_AT_ONCE = 8
-"""Questions for log starts have this many threads, polls with acknowledgements as many, and acquired plans as many. A
-hanging broker soon blocks all threads of one kind, and a query's start must not wait for those."""
+"""Each of three kinds of questions to the brokers has this many threads of its own: for log starts, for polls with
+acknowledgements, and for acquired plans. A hanging broker soon blocks all threads of one kind, and a query's start must
+not wait for those."""
 ACKNOWLEDGE_ALONE_AFTER_S = 0.05
 """A poll's acknowledgements wait this many seconds for the brokers. With an answer in that time, they and the
 acquisition are one append."""
@@ -342,8 +343,8 @@ class CoordinatorService(Handlers):
     def _acquired_of_others(
         self, request: AcquireRecords, view: GroupView, subscribed: list[TopicIdPartition]
     ) -> AcquiredReply | None:
-        """Acquire records that the consumers of others' partitions have left while this member waited; None if there
-        are none."""
+        """Acquire records of partitions that are assigned to other consumers, which left them while this member waited;
+        None if there are none."""
         ends = self._watch.ends([p.topic_partition for p in subscribed], read_committed=view.read_committed)
         if not (left := transactions.left_by_others(view, subscribed, ends)):
             return None

@@ -175,8 +175,8 @@ class _Read(NamedTuple):
 
 
 class LooksOnly:
-    """Runs looks at groups of a store that nobody serves here. Each look reads its group anew. Only if the same group
-    was read last, and its log has got no longer, that copy is used: the next page needs no second replay."""
+    """Runs looks at groups of a store that nobody serves here. Each look reads its group anew. If the same group was
+    read last, and its log has not grown since, that copy is used: the next page needs no second replay."""
 
     def __init__(self, stored: FileToRead | TopicToRead) -> None:
         self.clock = Clock()

@@ -26,7 +26,7 @@ MOST_S = 5.0
 """A history reads no further part of the log after this many seconds."""
 MOST_ENTRIES = 1_000
 WAIT_S = 2.0
-"""A read waits this many seconds for the one before; then its client tries again."""
+"""A read waits this many seconds for the previous read to end; then its client tries again."""
 
 
 class StoredLogs(Protocol):

@@ -59,7 +59,7 @@ class Hosts:
         """The answer of the group's owner. ``here`` answers as this process, if it owns the group or may take it.
 
         Raises:
-            ShareGroupError: the owner can't be asked, or the group moves on and on.
+            ShareGroupError: the owner can't be asked, or the group keeps moving from host to host.
         """
         group_id, request_id = head.group_id, asker.request_id or uuid.uuid4().hex
         right, why = RIGHT_OF.get(name), "it moves from host to host"

@@ -72,7 +72,7 @@ default (share.broker.outage.timeout.ms)."""
 PARTS_KEPT_S = 60.0
 """The parts of an unfinished request are dropped this many seconds after its first part."""
 EACH_BYTES = 1_000
-"""The size of a part or an answer counts for this many bytes more than its own and its header's."""
+"""Each part and each answer counts for this many bytes more than its body and its header have."""
 MOST_RECEIVED_BYTES, MOST_KEPT_BYTES = MOST_BODY_BYTES + (4 << 20), 64 << 20
 """Requests of one right that are handled or unfinished have up to MOST_RECEIVED_BYTES bytes, their answers up to
 MOST_KEPT_BYTES. Beyond that the oldest unfinished request, or answer, is dropped; its sender sends an unfinished
@@ -86,7 +86,8 @@ TICK_LATE_S = 1.5
 """A tick is in time if it is read up to this many seconds after the tick before. During any longer time no member of
 another host could be heard."""
 UNHEARD_AT_MOST_S = 45.0
-"""Up to this many seconds in a row count against no member. Then the sessions of other hosts' members end."""
+"""If other hosts' members can't be heard, up to this many seconds in a row count against none of them. Then their
+sessions end."""
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that no host waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))

@@ -146,9 +146,9 @@ class Reader:
         self._consumer.close()
 
     def _step_over(self, where: tuple[str, int], first: int, error: KafkaError) -> None:
-        """Continue behind the unreadable batch that begins at ``first``. No error names a batch's last offset, so each
-        further error of the batch doubles the step. A step may pass over records behind the batch, but not over the end
-        of the log."""
+        """Continue after the unreadable batch that begins at ``first``. No error names a batch's last offset, so each
+        further error of the batch doubles the step. A step may skip records after the batch, but never goes beyond the
+        end of the log."""
         before, width = self._steps.get(where, (-1, 0))
         width = max(1, 2 * width) if first == before else 1
         self._steps[where] = first, width

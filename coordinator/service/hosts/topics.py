@@ -131,7 +131,7 @@ def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def _errors_of(state: StateTopic, what: str, topic: str) -> Iterator[None]:
-    """A context for a request about the topic, ``what`` in words. Raises its errors by name."""
+    """A context for a request about the topic, ``what`` in words. Raises named errors for its errors."""
     try:
         yield
     except KafkaException as raised:

@@ -70,8 +70,8 @@ served meanwhile."""
 TOLD_FROM_MS = 1_000  # a shorter stall is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall. A join that waited during the stall may be from a
-client that has found another coordinator since; a client that still waits asks again. A look at a large group is no
-such stall: a new member's join looks at the group first, and would keep itself from claiming it each time."""
+client that has found another coordinator since; a client that still waits asks again. Reading a large group is no such
+stall: a new member's join reads the group first, and would then keep itself from claiming it each time."""
 PAUSED = "this process was paused and accepts no groups yet; retry in two seconds"
 SNAPSHOT_AFTER = 500  # a snapshot is due after this many appends, so that a load reads few records
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # the pause after a failed snapshot doubles up to this time

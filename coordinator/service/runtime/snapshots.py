@@ -22,8 +22,8 @@ RUNS_A_STEP = 5_000
 """One step writes this many runs: some milliseconds, and a transaction."""
 RUNS_AN_UPDATE = 20
 """A snapshot waits for one append per this many runs of the group (or for SNAPSHOT_AFTER_BYTES). A group with a million
-runs has one after 50,000 appends at the earliest: more would leave time for little else. A load reads the appends about
-as fast."""
+runs has one after 50,000 appends at the earliest: more frequent snapshots would leave time for little else. A load
+reads these appends about as fast as the snapshot."""
 SNAPSHOT_AFTER_BYTES = 32 << 20
 """A log is snapshotted after this many bytes of appends: an append with staged outcomes can be a megabyte."""
 REST_AFTER_MS = 300_000

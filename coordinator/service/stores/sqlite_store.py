@@ -3,8 +3,9 @@ file lock.
 
 Each record is a row with a checksum, by group and sequence number. A file that this version can't read is not changed.
 The lock may fail to keep a second owner out (its file was deleted; a network file system). Then the next append finds
-the second owner's records and is refused, and the group is loaded again. An open file outlives its name, and a second
-owner may serve a new file of the name. So each load and each append checks that the file was not deleted or replaced.
+the second owner's records and is refused, and the group is loaded again. An open file outlives its deletion, and a
+second owner may then serve a new file of the same name. So each load and each append checks that the file was not
+deleted or replaced.
 """
 
 from __future__ import annotations

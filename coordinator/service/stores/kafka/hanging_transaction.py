@@ -66,7 +66,7 @@ class OpenTransaction:
 
     def end_if_hanging(self) -> None:
         """End the transaction, and those after it, if Kafka itself would have ended them by now. If that fails, try
-        again after as long."""
+        again after the same time."""
         while (offset := self.offset()) is not None and now_s() - self._since_s > self._patience_s:
             if not end_transaction(self._topic, self._partition, offset):
                 self._since_s = now_s()

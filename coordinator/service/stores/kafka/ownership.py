@@ -2,8 +2,8 @@
 it.
 
 An owner stays the owner while it lives, on demand or standalone. Another coordinator takes a group only if the owner
-has given it up, or was found gone. From an owner that can't be asked, the newest claimant takes the group, and only for
-a new member: otherwise the two would take it from each other for ever.
+has given it up, or was found gone. If the owner can't be asked, the newest claimant takes the group, but only for a new
+member: otherwise the two would take it from each other for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, unless the group was taken by then. The owner
 may be back without having written anything."""
 LOOK_LASTS_S = 60.0
-"""A look asks an owner that did not answer again after this many seconds; until then it reads what the owner wrote."""
+"""An owner that did not answer is asked again by a look after this many seconds; until then looks read what it
+wrote."""
 ENDPOINT_NAMES = "3"
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
@@ -155,7 +156,7 @@ class LivingOwner:
 
     def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
         """This process as the owner, with a new tenure, of a group that ``before`` owned. ``had``: this process owned
-        the group before. A process that takes a group back from an owner that it found silent grows the patience, so
+        the group before. If a process takes a group back from an owner that it found silent, its patience doubles, so
         that hosts with bad networks take a group from each other once a minute at most."""
         patience_s = PATIENCE_S
         if had and before is not None and not before.released and self.is_foreign(before):

@@ -4,7 +4,7 @@ A group needs its log from its newest snapshot on. Rule: only records below ever
 needs are deleted, other processes' groups included. No other part of sharegroup deletes from the topic.
 
 Groups get new snapshots only if more records could be deleted than all groups need, so a partition at rest is not
-touched. Otherwise each pass would write a hundred dormant groups anew, because of what the pass before had written.
+touched. Otherwise each pass would write a hundred dormant groups again, only because of what the previous pass wrote.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
-"""Groups get new snapshots if more records than this, and more than all groups need, lie between what they need. Groups
-whose snapshots lie within this many records of the partition's start come first."""
+"""Groups get new snapshots if more records than this, and more than all groups need, lie between the needed ones.
+Groups whose snapshots lie within this many records of the partition's start come first."""
 WOKEN_AT_ONCE = 20
 """Pruning loads no further groups in a pass while this many groups that it loaded are still served. A group is unloaded
 after its snapshot, except one whose absent members hold records: these have a session's time to come back."""

@@ -248,8 +248,8 @@ class StateTopic:
             self._set_brokers_time(admin)
 
     def _set_brokers_time(self, admin: AdminClient) -> None:
-        """Give the brokers' time to a topic of an earlier version, or of an administrator. Without the permission it
-        serves as before."""
+        """Set message.timestamp.type=LogAppendTime on a topic that an earlier version or an administrator created.
+        Without the permission, the topic stays as it is and is used."""
         asked = changed(self.name, BROKERS_TIME)
         name, value = next(iter(BROKERS_TIME.items()))
         try:
