@@ -1,7 +1,7 @@
 """Finds and checks the columns that a sink takes, when Spark makes the writer.
 
-Rule: a wrong schema fails by name before the first row is read. What the words of the column ``acknowledgement`` mean
-stands in :mod:`share_sink.rows`.
+Rule: a wrong schema raises a named error before the first row is read. What the words of the column ``acknowledgement``
+mean stands in :mod:`share_sink.rows`.
 """
 
 from __future__ import annotations

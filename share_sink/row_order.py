@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def in_order(df: DataFrame) -> DataFrame:
     """Returns the rows of ``df`` with the outcome ``defer`` for each row after a released or deferred one of its
-    partition: that record comes again, and those after it have to come behind it.
+    partition: that record comes again, and the records after it must not be done before it.
 
     For foreachBatch, between the decision and ``acknowledge``: ``df`` is the batch with the column ``acknowledgement``.
     A rejected row holds up no other. Rows that change lose their ``releaseDelayMs``. All rows of a partition are in one

@@ -1,7 +1,7 @@
 """Turns a sink's Arrow rows into outcomes (coordinator.protocol.outcome_rows), and selects the rejected rows.
 
-Rule: no Python code for each row. A wrong value fails the whole batch by name, with the row's coordinates. Only the
-coordinator decides whether a receipt is still valid.
+Rule: no Python code for each row. A wrong value fails the whole batch with a named error, which has the row's
+coordinates. Only the coordinator decides whether a receipt is still valid.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WORDS = {
     "reject": AcknowledgeType.REJECT,
     "defer": AcknowledgeType.DEFER,
 }
-"""The words of the column acknowledgement; a null is the first."""
+"""The words of the column acknowledgement; a null means accept."""
 _DELAYED = pa.array(map(int, GIVES_BACK), pa.int8())
 TOPIC_ID = "topic_id"
 """The column that the sink adds to rejected rows."""

@@ -1,6 +1,7 @@
 """An open sink: the values that its tasks and its commit share.
 
-Rule: the driver opens the sink, and reports everything wrong with it by name. Executors get a picklable value.
+Rule: the driver opens the sink, and raises a named error for everything that is wrong with it. Executors get a
+picklable value.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ def tell_held_back(
     """Log why the member gets no records: once that too many wait for their dead letters, and once that it gets some
     again; once, and no more than once a minute, that other members hold the partitions of an ordered group.
 
-    ``member``: what it is, as "the query". ``acquired``: whether the reply has records. A reply that has none, and says
-    nothing of why, changes nothing.
+    ``member``: what it is, as "the query". ``acquired``: whether the reply has records. A reply that has none, and no
+    reason, changes nothing.
     """
     if reply.holders and once.changes("holders", reply.holders) and once.left_out("holders told") is not None:
         once.log.info(

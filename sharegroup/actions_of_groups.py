@@ -1,8 +1,8 @@
 """Which options of ``sharegroup groups`` go together: each action names the options that it takes, as
 kafka-share-groups.sh does for its own.
 
-Rule: options are checked before any request to a cluster. An option that an action does not take is refused by name:
-without it, the action would change more than the user wanted.
+Rule: options are checked before any request to a cluster. An option that an action does not take is refused, and the
+error names it: if it were ignored, the action could change more than the user wanted.
 """
 
 from __future__ import annotations

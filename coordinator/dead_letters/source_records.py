@@ -210,8 +210,8 @@ class _Reading:
 
     def _damaged(self, first: int, error: KafkaError) -> Iterator[Absent]:
         """Read a batch that failed again with a new client, from the next wanted offset on. (The old one may begin at
-        the log's start.) That offset is in the batch if it can't be read after READINGS tries; else it lies behind it.
-        ``first``: the batch's first offset, which the error names."""
+        the log's start.) That offset is in the batch if it can't be read after READINGS tries; else it lies after the
+        batch. ``first``: the batch's first offset, which the error names."""
         self._last_error = error.name()
         was_asked = self._seen == self._offsets[self._next] - 1
         self._readings = self._readings + 1 if was_asked else 0

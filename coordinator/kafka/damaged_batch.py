@@ -1,7 +1,7 @@
 """A record batch that can't be read: which errors say so, and which offsets the batch has.
 
-librdkafka names the first offset of such a batch, not its last one, and never continues behind it (docs/trust/facts.md,
-C15 to C17). Rule: ignore what comes after its error, since librdkafka may read on in the middle of the batch.
+librdkafka names the first offset of such a batch, not its last one, and never reads past it (docs/trust/facts.md, C15
+to C17). Rule: ignore what comes after its error, since librdkafka may read on in the middle of the batch.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class Silence:
 
     def came(self, key: tuple[str, int], end: int) -> bool:
         """Start the measurement again if the partition's log was never read as far as the exclusive ``end`` before.
-        Returns whether it does. A client that repeats records makes no progress: behind an unreadable batch librdkafka
+        Returns whether it does. A client that repeats records makes no progress: after an unreadable batch librdkafka
         may begin at the log's start again, for ever."""
         if end <= self._ends.get(key, -1):
             return False

@@ -1,4 +1,5 @@
-"""Encodes messages between processes: requests and replies as tagged JSON, errors by name, and endpoint files.
+"""Encodes messages between processes: requests and replies as tagged JSON, errors by their class names, and endpoint
+files.
 
 A request is one Flight action: its type is the message's class name, its body the message, with Arrow rows after it in
 the requests ``WITH_ROWS``. The body of the answer is the reply, or :class:`Failed`.
@@ -56,7 +57,7 @@ class TokenHolder(Message, frozen=True):
 
 
 class WhoAmI(Request[TokenHolder], frozen=True):
-    """Asks whose token the call has. Coordinators of earlier versions refuse this request by name."""
+    """Asks whose token the call has. Coordinators of earlier versions refuse this request with a named error."""
 
 
 class Failed(Message, frozen=True):

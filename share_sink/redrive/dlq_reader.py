@@ -256,7 +256,7 @@ def _next_of(consumer: Any, most: int) -> list[Any]:
 def _say_open(
     topic: str, partitions: int, ends: Mapping[int, tuple[int, int]], kafka_config: Mapping[str, str]
 ) -> None:
-    """Log each partition with an open transaction: records behind the transaction's begin are not read."""
+    """Log each partition with an open transaction: records after the transaction's first record are not read."""
     with _consumer_of(topic, kafka_config, {"isolation.level": "read_uncommitted"}) as beyond:
         for number, (low, high) in _ends(beyond, topic, partitions).items():
             end = ends.get(number, (low, low))[1]
@@ -277,7 +277,7 @@ class _Damage:
         """The offset after each skipped batch. librdkafka may come to such a batch again."""
 
     def goes_on(self, message: Any) -> bool:
-        """Read the message's batch again or, after READINGS times, continue behind it. Returns False if nothing of the
+        """Read the message's batch again or, after READINGS times, continue after it. Returns False if nothing of the
         partition is left. Raises DeadLettersNotRead if the batch's end can't be found."""
         number, first = message.partition(), message.offset()
         low, high = self._ends[number]

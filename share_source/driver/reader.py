@@ -20,7 +20,8 @@ sends."""
 REPORT_EVERY_S = 1.0
 """The end offsets in the query's progress are asked for at most every this many seconds; Spark asks at each trigger."""
 REPORT_IDLE_EVERY_S = 5.0
-"""The same for an idle query, whose progress Spark reports every ten seconds."""
+"""The end offsets of an idle query are asked for at most every this many seconds; Spark reports its progress every
+ten."""
 
 
 class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):

@@ -51,7 +51,7 @@ class RangeCursor:
 
     @property
     def wanted(self) -> int:
-        """The next offset to read: ``position``, or the first offset behind a hole."""
+        """The next offset to read: ``position``, or the first offset after a hole."""
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
 
     @property
@@ -82,7 +82,7 @@ class RangeCursor:
 
     def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
         """Sort the partition's next records, at least one, in offset order. Returns the records in the ranges, their
-        runs, and the records behind the last range. Records below ``position`` are dropped: they come again after a
+        runs, and the records after the last range. Records below ``position`` are dropped: they come again after a
         consumer was moved back."""
         if self.done:
             return [], [], messages

@@ -331,7 +331,7 @@ class Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _check_damage(self, cursor: RangeCursor, event: FetchEvent) -> None:
-        """Read a damaged batch again, with a new client. At the last attempt find the batch's end, and continue behind
+        """Read a damaged batch again, with a new client. At the last attempt find the batch's end, and continue after
         it. Raises RecordsDamaged with ``fail_on_damage``."""
         reason = event.error.str()
         self.consumer.last_error = reason
@@ -457,7 +457,7 @@ class Reader:
         return min(remaining_s, _SLICE_S)
 
     def _lose_beyond_log_ends(self) -> bool:
-        """Count records behind the ends of the logs as lost: an unclean leader election shortens a log. Returns whether
+        """Count records beyond the ends of the logs as lost: an unclean leader election shortens a log. Returns whether
         any log ended before its cursor. Raises RecordsGone with failOnDataLoss=true.
 
         For a while, a new leader's high watermark may be lower than the old leader's, without any loss. That leader
@@ -490,7 +490,7 @@ def close_stuck(consumer: KeptConsumer) -> None:
 
 
 def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], list[FetchEvent]]:
-    """Returns the first damaged batch of each partition, and the other events, except those behind such a batch."""
+    """Returns the first damaged batch of each partition, and the other events, except those after such a batch."""
     damaged: dict[Key, FetchEvent] = {}
     others = []
     for event in events:
@@ -503,7 +503,7 @@ def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], li
 
 
 def _is_behind(message: Message, damaged: dict[Key, FetchEvent]) -> bool:
-    """Whether a message is from a damaged batch, or from behind it."""
+    """Whether a message is from a damaged batch, or comes after it in the log."""
     event = damaged.get((message.topic() or "", message.partition() or 0))
     return event is not None and (message.offset() or 0) >= event.offset
 

@@ -2,7 +2,7 @@
 
 Promises: a task reads exactly the records in its ranges, once, those of a partition in order, each with its range's
 delivery count. It finds the end of a range also across compaction, transaction markers, aborted batches and the end of
-the log. Lost records fail the task by name, or are logged (failOnDataLoss).
+the log. Lost records fail the task with a named error, or are logged (failOnDataLoss).
 
 If a topic was deleted and created again, a cached consumer never continues from the old topic's records to the new
 one's, since a plan names the topic's id. The task itself does not ask the cluster for that id, which would cost a round
@@ -37,11 +37,9 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     are closed, so that the cache holds none with a wrong position.
 
     Raises:
-        RecordsGone: the log lost records before the task read them, and ``fail_on_data_loss`` is set.
-        RecordsDamaged: a batch can't be read, and ``fail_on_damage`` is set.
-        ReadTimeout: no record came within ``poll_timeout_ms``.
-        ReadDenied: the brokers refuse access to the topic.
-        ReadFailed: reading failed with an error that does not pass.
+        RecordsGone: the log lost records before the task read them, and ``fail_on_data_loss`` is set. RecordsDamaged: a
+        batch can't be read, and ``fail_on_damage`` is set. ReadTimeout: no record came within ``poll_timeout_ms``.
+        ReadDenied: the brokers refuse access to the topic. ReadFailed: reading failed with a permanent error.
         BrokerSecurityFailed: the brokers refuse the client's credentials.
     """
     log_for_query(group=task.group_id)

@@ -188,7 +188,7 @@ def with_offsets(request: Request, answer: bytes, found: Mapping[TopicAndPartiti
 
 
 def refused_transactions(request: Request) -> bytes:
-    """The answer to a producer that is to write in transactions."""
+    """The answer to a producer that wants to write in transactions."""
     return struct.pack(">iihqh", request.correlation_id, 0, _NOT_ALLOWED, -1, -1)
 
 
@@ -204,7 +204,7 @@ def created_topics(request: Request, refused: Mapping[str, TopicError | None]) -
 
 
 def topic_error(name: str, configs: Collection[str], *, exists: bool) -> TopicError | None:
-    """The reason why a topic is not created: it exists, or is to have a config, of which the embedded broker has none.
+    """The reason why a topic is not created: it exists, or the request sets a config, which the embedded broker lacks.
     None: it is created. The brokers' time, which a dead letter topic gets, makes no difference on one host."""
     if exists:
         return TopicError(_TOPIC_EXISTS, f"Topic '{name}' already exists.")

@@ -92,8 +92,8 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
-    """Partitions of an ordered group in which records wait for an earlier one, one finding for each way out. A member
-    that has held the earlier one briefly is at work, and no finding."""
+    """Partitions of an ordered group in which records wait for an earlier one, one finding for each way out. There is
+    no finding if a member has held the earlier record only briefly: it is working."""
     waits = [wait for wait in waits_of(facts.description) if _has_more(wait)]
     held = [wait for wait in waits_of(facts.description, in_batch=True) if _has_more(wait)]
     solo_ms = facts.config.share_poison_solo_timeout_ms
@@ -142,7 +142,7 @@ def _named(facts: GroupFacts, waits: list[Wait]) -> str:
 
 
 def _has_more(wait: Wait) -> bool:
-    """Whether records wait behind the one that holds up the partition, as far as is known."""
+    """Whether later records wait for the record that holds up the partition, as far as is known."""
     p = wait.partition
     return p.lag is None or p.lag - p.archiving > max(p.acquired, 1)
 

@@ -178,7 +178,8 @@ def _group_page(
 
 def _findings(visit: Visit, description: GroupDescription, held: InFlightPage) -> Findings:
     """Returns what the doctor found, none of it older than the last end of a query. Until the doctor has finished, how
-    queries ended is taken from this description. A member that holds nothing now holds nothing for too long."""
+    queries ended is taken from this description. A member that holds nothing now is not reported for holding records
+    too long."""
     since = tuple((member.member_id, member.ending) for member in ending_queries(description))
     findings = visit.site.examinations.of(description.group_id, since)
     if not findings.is_known:

@@ -36,8 +36,8 @@ def attention(
     line: GroupLine, quarantined: int, stands_s: float, dead_letters_stand_s: float = 0.0, *, is_part: bool = False
 ) -> tuple[tuple[Need, str], ...]:
     """Returns why a person should look at the group, the worst reason first. ``stands_s``, ``dead_letters_stand_s``:
-    seconds without an acknowledgement, and without a written one of the waiting dead letters. ``is_part``: not all runs
-    were scanned for quarantined ones."""
+    seconds without an acknowledgement, and seconds in which none of the waiting dead letters was written. ``is_part``:
+    not all runs were scanned for quarantined ones."""
     found = []
     if line.without_dead_letter:
         found.append((Need.LOSS, f"{line.without_dead_letter:,} given up without a dead letter"))

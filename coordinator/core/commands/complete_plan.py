@@ -267,9 +267,10 @@ class _Completion:
         return Delay(min(verdict.not_before_ms, self._now_ms + verdict.delay_ms), verdict.delay_ms)
 
     def _blames_the_service(self, run: Run, verdict: Verdict | None) -> bool:
-        """Whether a release points to a service that is away: the last attempt released the record, by name or by its
-        silence, without a delay of its own, by which a program manages its own waits. A veto of an earlier attempt does
-        not count, and no record about which the sinks of one attempt contradict each other."""
+        """Whether a release points to a service that is away: the last attempt released the record, by a row or because
+        no row mentioned it. A release with a delay of its own does not count, since the program manages its own waits.
+        Nor does a veto of an earlier attempt, or a record about which the sinks of one attempt contradict each
+        other."""
         if verdict is None or verdict.delivery_count != run.delivery_count:
             return self._plan.explicit
         released = AcknowledgeType(verdict.outcome) == AcknowledgeType.RELEASE

@@ -2,9 +2,9 @@
 
 A member is forgotten only if no run carries the id of one of its plans. Then a replay of its batch would be empty, and
 the completion of its plan would complete nothing. The group keeps its last plan id and the highest epoch of forgotten
-members, so that neither is ever given twice: if such a query comes back after all, it is refused by name, and so is an
-older process of it. The members that were seen last are never forgotten, so that a small group's queries may rest for
-as long as they like.
+members, so that neither is ever given twice: if such a query comes back after all, it is refused, and so is an older
+process of it. The members that were seen last are never forgotten, so that a small group's queries may rest for as long
+as they like.
 
 A topic is forgotten only if the group has known for SWEEP_MS that it was deleted, no record of it is held or waits for
 its dead letter, and no plan that may be started has its records. The group keeps the counts of the topic's share

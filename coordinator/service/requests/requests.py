@@ -1,8 +1,8 @@
 """What happens to every request, whichever door it came by: checks, the owner of its group, the audit log, the count of
 running requests, its handler.
 
-Rule: no body, however malformed, and no error ends the service; every error is returned by its name. These checks are
-made in this order: the protocol version, the right, the size of the body; then, by the group's owner, the JSON, the
+Rule: no body, however malformed, and no error ends the service; every error is returned as a named error. These checks
+are made in this order: the protocol version, the right, the size of the body; then, by the group's owner, the JSON, the
 rows, and the token's allow lists. Arrow rows come in the body: a stream of Flight would be decompressed before this
 code could look at it (37 kB took 1.2 GB).
 """
