@@ -41,7 +41,7 @@ _HANDSHAKE = re.compile(r"ssl_error_ssl|certificate.verify.failed|wrong.version.
 
 
 class Unreachable(Exception):
-    """No answer came: the coordinator died, left or hangs, or another program has its port now."""
+    """No answer came: the coordinator crashed, exited or hangs, or another program has its port now."""
 
 
 class Refused(Unreachable):

@@ -224,7 +224,7 @@ class OnDemand:
             os.close(number)
 
     def start_no_more(self) -> None:
-        """From now on, no client of this process starts the coordinator."""
+        """Have no client of this process start the coordinator from now on."""
         _ended.add(self.key)
 
     def reap_ended(self, within_s: float) -> None:

@@ -240,7 +240,7 @@ class MemberSession:
 
     @property
     def _idle_s(self) -> float:
-        """Seconds since the last request once the member is idle; else 0."""
+        """If the member is idle, seconds since its last request; else 0."""
         idle_s = time.monotonic() - self._asked_s
         return idle_s if idle_s > max(self._idle_after_s, self.lock_s) else 0.0
 

@@ -38,7 +38,7 @@ PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
 _KEY_STORE = "ssl.keystore.location"
 TRANSACTIONAL_ID = {"transactional.id": "The coordinator has a transactional id for each group. Remove it."}
-"""What Admin, and a coordinator's file, have of ``owned``."""
+"""The keys that Admin and a coordinator's file pass as ``owned``."""
 _NOT_NEEDED = "Remove it."
 _IS_JAVAS = "it is for Java clients only, and this project uses librdkafka."
 

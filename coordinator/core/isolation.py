@@ -132,8 +132,8 @@ def release_event(failures: int, limit: int) -> IsolationEvent:
 
 
 def isolation_threshold(limit: int) -> int:
-    """The first try that is isolated, in the formula below ``t``. ``limit`` is share.delivery.count.limit. Kafka's
-    ShareConsumers have the same threshold, and queries reach it one try earlier."""
+    """The first try that is isolated: ``t`` in the formula of :func:`slice_size`. ``limit`` is
+    share.delivery.count.limit. Kafka's ShareConsumers have the same threshold, and queries reach it one try earlier."""
     return max(2, (limit + 1) // 2)
 
 

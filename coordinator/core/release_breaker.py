@@ -3,11 +3,11 @@ docs/adr/0048-a-breaker-on-releases.md).
 
 A service behind such a query is probably away, and the records are not to blame. A plan is *mostly released* if the
 released part is above share.release.breaker.ratio. The breaker opens once the query has released JUDGED_FROM records in
-plans on end that were each mostly released, and closes with the first plan that is not. Deferred records have no
-weight, but a plan of deferred records alone counts as released: its query would get them again at once. While the
+successive plans that were each mostly released, and closes with the first plan that is not. Deferred records do not
+count, but a plan whose records are all deferred counts as released: its query would get them again at once. While the
 breaker is open:
 
-- The query pauses before each plan, for as long as a record would wait after as many releases.
+- The query pauses before each plan: the n-th pause is as long as the delay of a record after its n-th release.
 - A plan has up to PROBE_RECORDS records.
 - Releases use up no tries. After TRIES_KEPT_MS of pauses they do again, so that every record is done some day.
 
@@ -42,10 +42,10 @@ years."""
 class Breaker(NamedTuple):
     """A query's breaker. It is closed, and only counts, while ``pauses`` is 0.
 
-    released, records: how many of the records sinks released in the last plans on end that were mostly released.
-    pauses: how many plans were mostly released since the breaker opened; the first of them opened it.
-    since_ms: when the breaker opened. until_ms: until then the query acquires nothing.
-    paused_ms: the sum of all pauses since the breaker opened, in milliseconds.
+    released, records: how many of the records sinks released in the last plans, as long as each was mostly released.
+    pauses: how many plans were mostly released since the breaker opened; the first of them opened it. since_ms: when
+    the breaker opened. until_ms: until then the query acquires nothing. paused_ms: the sum of all pauses since the
+    breaker opened, in milliseconds.
     """
 
     released: Offset
@@ -98,7 +98,7 @@ def judged(
     others: Iterable[Breaker],
 ) -> tuple[Breaker | None, bool]:
     """Returns the breaker after a plan of which sinks released ``released`` of ``records`` records, and whether these
-    releases use up no tries. ``others``: open breakers of the group's other queries. A breaker that opens takes over
+    releases use up no tries. ``others``: open breakers of the group's other queries. A breaker that opens begins with
     the longest of their sums of pauses: the service is the same, and each query would otherwise use up one more try of
     the same records."""
     if not records:

@@ -25,7 +25,7 @@ stage of isolation from the run and its plan (``stage_of``). Without a table are
 or none), the lock of a ShareConsumer's record (a deadline in :class:`~coordinator.core.due_times.LockIndex`; a query's
 lock is its session), a topic (current, deleted, forgotten), and the breaker on releases (open or closed).
 
-What happens to one, and what that does to the others:
+What happens to one of the four, and what that does to the others:
 
 * An acquisition moves records by ACQUIRE, and puts the new plan's id on them. The first start of a plan moves the plan
   alone; from then on, a delivery that ends without an outcome counts as a failure. Outcomes that a sink stages move
@@ -41,8 +41,8 @@ What happens to one, and what that does to the others:
 * A record that is quarantined, or fails alone for the first time, takes from all queries of the group the evidence that
   processing works; without it no trial begins, or only after share.poison.solo.timeout.ms. A failed trial takes the
   evidence from its own query.
-* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that.
-* A log start that moves archives what no member holds below it (LOG_START); what is held, when its holder lets go.
+* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that. * A log start that
+moves archives the records below it that no member holds (LOG_START); a held one when it is let go.
 
 What is ugly, and why it stays:
 

@@ -37,7 +37,7 @@ _ANSWERS = {
     _CONTROLLER: ("as a KRaft controller, which serves no clients", _NAME_A_BROKER),
     "HTTP": ("in HTTP", _NAME_A_BROKER),
 }
-"""What is said of a listener, and the remedy, by what it is."""
+"""By kind of listener: the words for it in an error, and the remedy."""
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """Kafka's request ApiVersions in its oldest version, to which each broker and controller answers before a login."""
 _METADATA = 3

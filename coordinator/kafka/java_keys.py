@@ -141,7 +141,7 @@ SHARE_GROUPS_FORBID: dict[str, str] = {
     "group.protocol": "A share group is no consumer group. Remove it.",
     "group.remote.assignor": "All members of a share group can read every partition. Remove it.",
 }
-"""The ten keys of a consumer that a share group forbids (KIP-932), with what to use."""
+"""The ten keys of a consumer that a share group forbids (KIP-932), with what to use instead."""
 
 _BYTES = "Records come as bytes, as from Spark's Kafka source: use CAST(value AS STRING) or from_json in the query."
 SERIALIZERS: dict[str, str] = dict.fromkeys(

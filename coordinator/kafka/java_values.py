@@ -175,7 +175,7 @@ def key_store(value: str, given: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties for ssl.keystore.location.
 
     Raises:
-        RefusedOption: it is a JKS file, by its name.
+        RefusedOption: its name says that it is a JKS file.
     """
     if given.get(_KEY_TYPE, "").strip().upper() == "PEM":
         return {"ssl.certificate.location": value, "ssl.key.location": value}

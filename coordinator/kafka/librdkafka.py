@@ -61,7 +61,7 @@ READS_ON = NO_ANSWER | frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,  # the consumer joins no group, so it needs no ACL for one
     }
 )
-"""Errors after which a consumer that has these settings goes on by itself."""
+"""Errors after which a consumer with the settings WITHOUT_A_GROUP goes on by itself."""
 BY_OFFSET: Mapping[str, str] = MappingProxyType(
     {
         **WITHOUT_A_GROUP,
@@ -70,8 +70,8 @@ BY_OFFSET: Mapping[str, str] = MappingProxyType(
         "allow.auto.create.topics": "false",
     }
 )
-"""librdkafka's configuration of such a consumer that reads given offsets. Its promises depend on these settings: the
-user's do not override them."""
+"""librdkafka's configuration of a consumer WITHOUT_A_GROUP that reads given offsets. Its promises depend on
+these settings: the user's do not override them."""
 IN_BULK: Mapping[str, str] = MappingProxyType(
     {
         "fetch.message.max.bytes": str(1 << 20),

@@ -576,7 +576,7 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     timeout, so that a query that restarts within it keeps its batch.
 
     member_id, member_epoch: of the process itself. No epoch: the join of the process ``process_id`` was refused. No
-    member id: a sink asks, whose query is the one with a batch in the driver of ``client_host`` and
+    member id: a sink reports, whose query is the one with a batch in the driver of ``client_host`` and
         ``client_pid``, or with this checkpoint, if the driver has several.
     is_over: False if a task says it, which Spark may try again.
     """

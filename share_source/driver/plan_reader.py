@@ -84,7 +84,7 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
 
 
 class TaskPartition(InputPartition):
-    """One Spark task's part of a plan. ``plan``: the plan that signals of the task name."""
+    """One Spark task's part of a plan. ``plan``: the plan that is named in the task's signals."""
 
     def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
         super().__init__(None)

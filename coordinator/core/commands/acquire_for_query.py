@@ -4,7 +4,8 @@ Rules:
 
 - Records that came back are acquired first, in offset order, then fresh records up to the end of the log.
 - A quarantined record is delivered alone. If it has failed alone before, it goes on trial as soon as the query has
-  evidence that processing works, but not in two plans on end. If it has not, it is acquired in every second plan of a
+  evidence that processing works, but not in two successive plans. If it has not, it is acquired in every second plan of
+  a
   query with evidence.
 - When no other record can be acquired, a quarantined record is acquired in any case.
 - A query whose breaker on releases is open acquires nothing until its pause ends, then a few records

@@ -9,7 +9,7 @@ outcomes take effect.
   they had not been delivered, and the query ends. Accepted records stay accepted: the batch is in the output.
 - A deferred record is given back without a try, in the stage of isolation that it has.
 - If sinks released most of the batch, the member's breaker opens (:mod:`coordinator.core.release_breaker`). Deferred
-  records have no weight there, unless all are deferred.
+  records do not count there, unless all are deferred.
 - A record below the log start that would be given back is archived instead, since it can't come back. The query that
   acquires next reports it as lost.
 - The same happens to a record that is gone from the log and that no row of the last attempt names, if the tasks go on

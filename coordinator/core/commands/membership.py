@@ -57,8 +57,8 @@ from coordinator.protocol.topic_names import EVERYTHING, is_allowed
 from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
-"""A member remembers this many earlier processes: if one of them joins again without an epoch, it is refused by
-name."""
+"""A member remembers this many earlier processes: if one of them joins again without an epoch, it is refused
+(FencedMemberEpoch)."""
 MOST_ENDED_RUNS = 5_000
 """A round stops after the plan or session with which it has ended the locks of this many runs, after some 0.1 s.
 Waiting requests come before the rest (docs/adr/0031)."""

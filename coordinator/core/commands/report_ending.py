@@ -1,6 +1,6 @@
 """A process of a query says with which named error it ends. People see it with the member; it has no other effect.
 
-Rule: a process speaks of its own member, and what it says is a text of bounded length. The log gets one record of a
+Rule: a process reports only about its own member, and its text has a bounded length. The log gets one record of a
 process, unless the process names another error.
 """
 
@@ -15,7 +15,8 @@ from coordinator.protocol.messages import Done, ReportEnding
 
 
 def report_ending(group: ShareGroup, command: ReportEnding, now_ms: int) -> Decision[Done]:
-    """Keep the named error. It is dropped if the group does not know the query, or a newer process has spoken."""
+    """Keep the named error. It is dropped if the group does not know the query, or a newer process has reported an
+    error."""
     member = group.members.get(command.member_id) if command.member_id else _of_sink(group, command)
     if member is None or not member.query:
         return Decision((), Done())
@@ -42,8 +43,8 @@ def _is_refused(command: ReportEnding, member: Member) -> bool:
 
 
 def _of_sink(group: ShareGroup, command: ReportEnding) -> Member | None:
-    """The query whose sink speaks: the one with a batch in the same driver. If the driver has several, the one with the
-    sink's checkpoint."""
+    """The query whose sink reports: the one with a batch in the same driver. If the driver has several, the one with
+    the sink's checkpoint."""
     driver = (command.client_host, command.client_pid or None)
     found = [m for m in group.members.values() if (m.client_host, m.client_pid) == driver and m.pending is not None]
     if len(found) > 1:

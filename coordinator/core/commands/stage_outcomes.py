@@ -12,8 +12,8 @@ Other rows are of these kinds:
   session, and the row gives it back, the record is lost with the plan's completion. A row that accepts it does not undo
   a loss: the group has forgotten the record's delivery count, so the row may be of another delivery.
 
-Rule: a request speaks for a plan only if the plan holds a row of the request, or if the sink's tasks found the plan's
-id where the tasks that read the plan left it. A request that speaks for no plan changes nothing (docs/adr/0017).
+Rule: a request applies to a plan only if the plan holds a row of the request, or if the sink's tasks found the plan's
+id in the note of the tasks that read the plan. A request that applies to no plan changes nothing (docs/adr/0017).
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def _check_mode(
     """Check that the mode in the sink's options, if any, is that in which its batch was acquired.
 
     Raises:
-        AcknowledgementModeDiffers: the sink's options name the other mode.
-        BatchNotNamed: the request does not say which batch it is about, and in explicit mode that matters.
+        AcknowledgementModeDiffers: the sink's options name the other mode. BatchNotNamed: the request does not say to
+        which batch it belongs, and in explicit mode that matters.
     """
     own = command.acknowledgement_mode
     differing = [plan for plan in spoken_for or plans if own and plan.explicit != (own == "explicit")]

@@ -7,8 +7,8 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import QueryEnding
 
 TOLD_AGAIN, TOLD_WITHOUT_A_WORD = 2, 3
-"""While a newer process runs, so many ends are shown: with a named error, and without one. A restart by hand ends one
-process without a word."""
+"""While a newer process runs, an ending is shown from TOLD_AGAIN ends on if the last one had a named error, else from
+TOLD_WITHOUT_A_WORD ends on: a restart by hand also ends a process without an error."""
 TOLD_MS = 24 * 3_600_000
 """A query that has no session is shown for this many milliseconds after its end: it may be gone for good."""
 
