@@ -245,7 +245,8 @@ class OnDemand:
         return found is not None
 
     def turn_from(self, connection: Connection) -> None:
-        """Let another coordinator be asked for a while, since this one can't serve now. Here there is no other one."""
+        """Let another coordinator be asked for a while, since this one can't serve now. On demand there is no other
+        one."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
         """Whether a coordinator that comes before this one may answer again."""

@@ -106,7 +106,7 @@ def _parts(record: Record, wanted: int) -> list[Record]:
 
 
 def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
-    """Returns the partitions with their entries in about ``wanted`` parts of the same form, each with as many
+    """Returns the partitions with their entries in about ``wanted`` parts of the same form, with equal numbers of
     entries."""
     total = sum(len(entries) for _, _, entries in partitions)
     most = max(1, -(-total // wanted))

@@ -98,8 +98,8 @@ def dead_letter(
 
 
 def dead_letter_partition(source_partition: int, partitions: int) -> int:
-    """Returns the partition in a dead letter topic with this many (KIP-1191): the dead letters of one source partition
-    stay in one partition, in order."""
+    """Returns the partition of a dead letter, in a topic with ``partitions`` of them (KIP-1191): the dead letters of
+    one source partition stay in one partition, in order."""
     return source_partition % partitions
 
 

@@ -37,8 +37,8 @@ HELD_BYTES = 32 << 20
 """Once a consumer holds HELD_RECORDS or this many bytes of a partition that is read to its end, it unassigns the
 partition, while it reads others."""
 READ_THROUGH_RECORDS = 20_000
-"""A gap of up to this many offsets between two ranges is read through. Moving a consumer takes as long, and drops its
-prefetched records."""
+"""A gap of up to this many offsets between two ranges is read through. Moving a consumer would take the same time, and
+drop its prefetched records."""
 PARK_AFTER_S = 2.0
 """A consumer that was idle for this many seconds stops fetching and frees its memory. A query with a short trigger
 takes it again sooner, with its prefetched records."""

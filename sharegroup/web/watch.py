@@ -37,8 +37,8 @@ MOST_SCANNED = 1_000
 """A group's records with an earlier delivery are counted in up to this many runs in flight: the first ones, which hold
 back start offsets."""
 WAITED_REST_S = 1.0
-"""The pause after a scan that only waited for a silent coordinator is at most this many seconds, since that scan slowed
-none down."""
+"""The pause after a scan that only waited for a silent coordinator is at most this many seconds, since such a scan
+slows no coordinator down."""
 MOST_ERRORS = 3
 """A scan is given up after this many groups in a row have failed."""
 OPEN_S, MOST_OPEN = 30.0, 100

@@ -21,10 +21,10 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 
 SWEEP_MS = 600_000
-"""Sweeps are this many milliseconds apart, and a deleted topic is kept for as long, so that requests under way still
-find its id."""
+"""Sweeps are this many milliseconds apart, and a deleted topic is kept for the same time, so that requests under way
+still find its id."""
 SEEN_PARTS = 8
-"""While a member is there, the log gets a record of that this many times within share.member.retention.ms."""
+"""The log gets a record that says that a member is there, this many times within share.member.retention.ms."""
 MOST_AT_ONCE = 1_000
 """A sweep forgets up to this many members, so that a round of the runtime stays short."""
 MOST_DROPPED = 10_000

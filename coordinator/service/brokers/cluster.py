@@ -61,7 +61,7 @@ FIRST_RETRY_PAUSE_S = 0.02
 MAX_RETRY_PAUSE_S = 0.5
 """Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
 RENEW_S = 30.0
-"""A client without an answer for this many seconds is replaced by a new one, and again after as many seconds: after a
+"""A client without an answer for this many seconds is replaced by a new one, which in turn has the same time: after a
 network cut a client was seen to stay deaf."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""

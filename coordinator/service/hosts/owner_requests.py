@@ -67,7 +67,7 @@ no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_
 RESTS_AFTER_S = 60.0
 """An owner reads a partition of a request topic for this many seconds after the last request for this process."""
 ANSWERS_KEPT_S = 300.0
-"""An answer is kept for this many seconds, in case the same request comes again: a client retries for as long by
+"""An answer is kept for this many seconds, in case the same request comes again: a client retries for the same time by
 default (share.broker.outage.timeout.ms)."""
 PARTS_KEPT_S = 60.0
 """The parts of an unfinished request are dropped this many seconds after its first part."""

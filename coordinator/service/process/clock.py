@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 LISTENS_AGAIN_MS = 250
-"""Whether the process was stalled is checked every so many milliseconds, even if nothing is due: idle time must not
-count as a stall, after which no group is claimed for a while."""
+"""Whether the process was stalled is checked at intervals of this many milliseconds, even if nothing is due: idle time
+must not count as a stall, after which no group is claimed for a while."""
 STALLED_MS = 500
 """A pause of up to this many milliseconds between two checks is no stall."""
 

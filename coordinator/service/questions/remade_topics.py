@@ -26,7 +26,7 @@ ANSWER_S = 0.5
 """A reply waits this many seconds for the brokers. Without their answer the topics count as the same: a consumer must
 not wait for unreachable brokers."""
 UNANSWERED_S = 1.0
-"""After such a wait no other reply waits for this many seconds."""
+"""After a reply has waited ANSWER_S in vain, no other reply waits for this many seconds."""
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ OPEN_S = 25.0
 """A read waits this many seconds for an open transaction. With the default write timeout Kafka has ended a dead
 coordinator's transaction by then: it does so after 10 s, and checks every 10 s. Callers still wait for the answer."""
 PROGRESS_S = 5.0
-"""A long load logs a line every so many seconds."""
+"""A long load logs a line at intervals of this many seconds."""
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
 """One reader fetches up to this many kilobytes ahead: few, since many partitions may be loaded at the same time."""
