@@ -68,7 +68,7 @@ def list_configs(cluster: Cluster, group_id: str, with_defaults: bool, as_json: 
 def set_configs(
     cluster: Cluster, group_id: str, given: Mapping[str, str], force: bool, reason: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Set configs of a group. They hold at once, for all members.
+    """Set configs of a group. They take effect at once, for all members.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def set_configs(
 def unset_configs(
     cluster: Cluster, group_id: str, keys: tuple[str, ...], force: bool, reason: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Unset configs of a group, so that their defaults hold.
+    """Unset configs of a group, so that their defaults apply.
 
     \b
     Examples:

@@ -180,8 +180,8 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        doc="Time until a released record is available again, after its first release; 0: at once. A value "
-        "that is set holds for the releases of queries and of ShareConsumers alike.",
+        doc="Time until a released record is available again, after its first release; 0: at once. A value that is set "
+        "applies to the releases of queries and of ShareConsumers alike.",
         why="Kafka delivers a released record again at once. A query releases whole batches while a service is away: "
         "at once, all tries are over within seconds; with the defaults they take some 150 s.",
     ),

@@ -73,7 +73,7 @@ class GroupConfig:
 
     def is_explicit(self, own: str = "") -> bool:
         """Whether a record that no sink mentions is released instead of accepted. ``own``: the query's own mode; if
-        that is empty, the group's holds."""
+        that is empty, the group's applies."""
         return (own or self.share_acknowledgement_mode) == "explicit"
 
 

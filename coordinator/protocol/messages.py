@@ -612,9 +612,9 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
     """``partitions(end)``: start the plan's delivery, or, in a later process, reclaim the plan (delivery count + 1).
     The same request again in the same member epoch changes nothing.
 
-    acknowledgement_mode: the query's own share.acknowledgement.mode; empty: the group's holds.
-    logged: the plan as Spark's log holds it; None: the member has no log.
-    acquired_here: this process acquired the plan and logged the answer, so each logged offset must be in the group's
+    acknowledgement_mode: the query's own share.acknowledgement.mode; empty: the group's applies. logged: the plan as
+    Spark's log holds it; None: the member has no log. acquired_here: this process acquired the plan and logged the
+    answer, so each logged offset must be in the group's
         plan or left out for a reason.
 
     Raises:
@@ -658,10 +658,9 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     wait_ms: how long to wait if there are no records. A request with ``acknowledgements`` does not wait.
     after: the plan id of the last reply that the consumer received; empty if it has received none; None: not checked.
         The oldest plan that was acquired after that is returned again, since its reply was lost.
-    acquire_mode: the consumer's own mode; empty: the group's holds.
-    acknowledgements: applied before anything is acquired.
-    ahead: acquire nothing if a record is due that isolation delivers apart from others.
-    without: partitions, as (topic id, partition), from which nothing is acquired.
+    acquire_mode: the consumer's own mode; empty: the group's applies. acknowledgements: applied before anything is
+    acquired. ahead: acquire nothing if a record is due that isolation delivers apart from others. without: partitions,
+    as (topic id, partition), from which nothing is acquired.
     """
 
     max_records: Count
