@@ -127,7 +127,7 @@ class ClusterQuestions:
         addresses = []
         for leader, led in sorted(by_leader(self._metadata, partitions).items()):
             if leader == NO_LEADER:
-                raise LeaderNotReachable(partitions=_named(led), reason="the cluster names none at present")
+                raise LeaderNotReachable(partitions=_named(led), reason="the cluster names no leader at present")
             broker = self._metadata.brokers[leader]
             address = f"{broker.host}:{broker.port}"
             asking = KafkaCluster(self._options.bootstrap_servers, self._options.kafka_config, LEADER_TIMEOUT_MS)

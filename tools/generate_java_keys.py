@@ -116,9 +116,9 @@ standalone coordinator's file, and in the files of `--command-config`.
 | no meaning | {no_meaning} | refused; the error says why |
 
 Files, certificates, JAAS and key stores that are named with an empty value are not set, as in a template. Values in
-Java's forms are taken: `-1` of `receive.buffer.bytes`, `send.buffer.bytes` and `connections.max.idle.ms`; `TRUE`; an empty
-`ssl.endpoint.identification.algorithm`; PEM on one line; brokers as `SASL_SSL://host:9093`, where that is `security.protocol`. Numbers have
-librdkafka's ranges.
+Java's forms are accepted: `-1` of `receive.buffer.bytes`, `send.buffer.bytes` and `connections.max.idle.ms`; `TRUE`; an
+empty `ssl.endpoint.identification.algorithm`; PEM on one line; brokers as `SASL_SSL://host:9093`, where that is
+`security.protocol`. Numbers have librdkafka's ranges.
 
 ## What a protocol and a mechanism need
 

@@ -21,7 +21,7 @@ from coordinator.protocol.values import Int64, Offset, PartitionIndex
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base class of the log records. ``durable``: the record is appended; others are replayed alone."""
+    """Base class of the log records. ``durable``: the record is appended; other records are only replayed."""
 
     durable: ClassVar[bool] = True
 

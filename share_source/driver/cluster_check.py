@@ -189,7 +189,7 @@ def _check_topic(
             raise TopicNotAuthorized(topic=topic)
         raise UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
     if allowed is not None and "READ" not in allowed:
-        raise ReadDenied(topic=topic, reason="it may see the topic, and its ACLs have no READ")
+        raise ReadDenied(topic=topic, reason="the principal may see the topic, but its ACLs have no READ")
     for partition in (options.assign or {}).get(topic, ()):
         if partition not in topics[topic].partitions:
             raise UnknownPartition(topic=topic, partition=partition, partitions=len(topics[topic].partitions))

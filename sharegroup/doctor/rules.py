@@ -363,7 +363,7 @@ def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
         severity=Severity.ERROR,
         what=f"The dead letter topic {topic} is one of Kafka's or of sharegroup's own: no dead letter is written to it"
         + (f", and {waiting} record(s) wait for one; they hold back the start offset." if waiting else "."),
-        do="Name another topic, which only the group's dead letters go to. What waits is written to it.",
+        do="Name another topic, which only the group's dead letters go to. The waiting dead letters are written to it.",
         command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
         about={"name": _queue_of(facts)},
     )

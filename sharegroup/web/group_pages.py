@@ -37,8 +37,8 @@ from sharegroup.web.words import told
 ON_A_PAGE = 10
 """A group's page has up to this many partitions."""
 RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 60, 60
-"""On a group's page a strip draws up to RUNS_OF_A_STRIP runs one by one, and more of them as shares in
-PIECES_OF_A_STRIP pieces. So ten strips fit into a page of 100 kB."""
+"""On a group's page a strip draws up to RUNS_OF_A_STRIP runs one by one. If there are more, PIECES_OF_A_STRIP pieces
+show their shares. So ten strips fit into a page of 100 kB."""
 SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
 """If a partition has more runs, the rest is sampled at SAMPLES_OF_A_STRIP offsets, RUNS_OF_A_SAMPLE runs each."""
 MOST_HELD = 250

@@ -101,7 +101,7 @@ class Outages:
             said.append(f"The Kafka brokers ({self._cluster}) have not answered since {_clock(brokers_s)}.")
         if coordinator_s is not None:
             said.append(f"The groups' coordinator has not answered since {_clock(coordinator_s)}.")
-        text = " ".join([*said, "What is shown was known before."] if said else [])
+        text = " ".join([*said, "The page shows the last known state."] if said else [])
         if text != self._text:
             self._text = text
             if text:

@@ -36,12 +36,12 @@ class PublicUrl:
         except ValueError:
             host = ""
         if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
-            raise WebNotAvailable(listener=text, reason=f"{named} is an address as https://ops.example/groups")
+            raise WebNotAvailable(listener=text, reason=f"{named} must be like https://ops.example/groups")
         prefix = parts.path.rstrip("/")
         if not _PATH.fullmatch(prefix):
             raise WebNotAvailable(listener=text, reason=f"the path of {named} has a-z, A-Z, 0-9 and ._~- only")
         if parts.scheme == "http" and not is_loopback(host):
-            raise WebNotAvailable(listener=text, reason=f"{named} is https:// where other hosts use it")
+            raise WebNotAvailable(listener=text, reason=f"{named} has to begin with https:// if other hosts use it")
         shown = f"[{host}]" if ":" in host else host
         is_default = port in (None, 443 if parts.scheme == "https" else 80)
         return cls(origin=f"{parts.scheme}://{shown}{'' if is_default else f':{port}'}", prefix=prefix)

@@ -40,7 +40,7 @@ MOST_LOOKED_AT = 5_000
 MOST_WINDOWS = 1_000
 """A request with more windows is refused."""
 LOOKED_AT_OF_A_PLAN = 1_000
-"""A plan is shown with the furthest stage of isolation among the first this many of its runs."""
+"""A plan is shown with the furthest stage of isolation among its first runs, up to this many."""
 MOST_TASKS_SHOWN = 10
 """A plan is shown with the signals of up to this many tasks: those that signalled last."""
 

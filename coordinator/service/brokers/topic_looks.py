@@ -18,7 +18,7 @@ from coordinator.service.brokers.cluster import KafkaCluster
 FRESH_S = 0.02
 """An answer serves other callers for this many seconds after its request began: it takes longer to create a topic and
 to write, read and acknowledge its records. So small acknowledgements, which come every few milliseconds, share
-requests, each of which costs the coordinator 0.4 ms of CPU time, and mostly wait for none."""
+requests, and mostly do not wait. A request costs the coordinator 0.4 ms of CPU time."""
 PAUSE_S = 0.005
 """Two requests begin at least this many seconds apart."""
 

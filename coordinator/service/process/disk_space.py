@@ -10,7 +10,7 @@ from coordinator.protocol.errors import DiskFull
 
 LEAST_FREE_BYTES = 256 * 1024
 """An I/O error of SQLite counts as a full disk below this many free bytes. SQLite grows its files by up to 64 KiB at
-once, and for one of them reports an I/O error if it can't (seen)."""
+once, and for one of these files reports an I/O error if the disk is full (seen)."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -144,9 +144,9 @@ class GroupWriter:
         return self._first_offset
 
     def abort(self, records: Sequence[KeyValue]) -> None:
-        """Write the records in a transaction and abort it, and with it what the log has of the group's open
-        transaction. Its header names one record more than it has: should its marker be lost, too, it never counts as
-        whole.
+        """Write the records in a transaction, and abort it together with what the log has of the group's open
+        transaction. The header names one record more than the transaction has: should its marker be lost as well, the
+        transaction never counts as whole.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
