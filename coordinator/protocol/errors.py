@@ -147,9 +147,9 @@ class MemberForgotten(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
 
 
 class GroupIdNotFound(ShareGroupError, kafka_error="GROUP_ID_NOT_FOUND"):
-    """Share group {group_id} does not exist in the state store. Check its name, the cluster and share.state.store;
-    sharegroup groups --list shows all groups. A sink's kafka.group.id must be that of its source. If the group was
-    deleted while its query ran, start the query with a new checkpointLocation."""
+    """Share group {group_id} does not exist in the state store. Check its name, the cluster and share.state.store. The
+    command sharegroup groups --list shows all groups. A sink's kafka.group.id must be that of its source. If the group
+    was deleted while its query ran, start the query with a new checkpointLocation."""
 
 
 # --- a query's plan
@@ -365,7 +365,7 @@ class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
 class OrderInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may return
     for them. Either let each query complete its batch (start it once with Trigger.AvailableNow) and close the
-    ShareConsumers; or reset the offsets of the group (sharegroup groups --reset-offsets). Then set the key again."""
+    ShareConsumers, or reset the offsets of the group (sharegroup groups --reset-offsets); then set the key again."""
 
 
 # --- the service

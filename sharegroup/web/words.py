@@ -19,13 +19,15 @@ _IN_USE = (
 )
 _OWN: Mapping[str, str] = {
     "GroupNotEmpty": "Share group {group_id} has {members} member(s) with a session. " + _IN_USE,
-    "MembersNotKnown": "The coordinator of share group {group_id} has just loaded it. {members} member(s) that hold no "
-    "records may be there, and have up to {wait_ms} ms more to say so: try it again then.",
+    "MembersNotKnown": "The coordinator has just loaded share group {group_id}, and does not know yet whether "
+    "{members} member(s) without records are still there. They have {wait_ms} ms more to send a request: try again "
+    "after that.",
     "DeadLettersNotWritten": "{count} record(s) of share group {group_id} are given up, and their dead letters are not "
-    "written yet; they would be lost. Wait until the dead letter topic has them, or name another dead letter topic.",
-    "DeadLetterTopicInUse": "{count} record(s) of share group {group_id} wait for their dead letters in topic {topic}; "
-    "without errors.deadletterqueue.topic.name they would get none. Wait until they are written, or name another "
-    "topic.",
+    "written yet: the dead letters would be lost. Wait until the dead letter topic has them, or name another dead "
+    "letter topic.",
+    "DeadLetterTopicInUse": "{count} record(s) of share group {group_id} wait until their dead letters are written to "
+    "topic {topic}. Without errors.deadletterqueue.topic.name the records would get none. Wait until the dead letters "
+    "are written, or name another topic.",
     "DeadLetterTopicMissing": "Dead letter topic {topic} does not exist in the Kafka cluster at {addresses}. Name "
     "another one, or let it be created: “create it”, or errors.deadletterqueue.auto.create.topics.enable=true.",
     "NotAllowed": "This needs a token with the right {needed}, and the session's has {given}. Sign out, and sign in "

@@ -101,7 +101,7 @@ def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "OPEN_S", 1.0)
         for _ in range(2):
-            with pytest.raises(StateTransactionOpen, match="share group shipping waits for that") as raised:
+            with pytest.raises(StateTransactionOpen, match="so share group shipping waits") as raised:
                 list(late.load("shipping"))
     append(served, {"billing": [b"b"]})
     said = raised.value.fields

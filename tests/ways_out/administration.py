@@ -162,7 +162,7 @@ def a_dead_letter_topic_that_records_wait_for(scene):
     group.configure(errors_deadletterqueue_topic_name="")
 
 
-@way_out(OrderInUse, "let each query complete its batch", "or reset the offsets of the group", "Then set the key again")
+@way_out(OrderInUse, "let each query complete its batch", "or reset the offsets of the group", "then set the key again")
 def an_order_that_changes_under_a_batch(scene):
     ordered = AlterConfigs(configs={"share.order": "partition"})
     group, plan = started_plan(10)

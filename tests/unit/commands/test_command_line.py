@@ -284,7 +284,7 @@ def test_a_missing_or_invalid_tls_file_is_named(config, certificates, tmp_path, 
 
 def test_a_key_that_others_may_read_is_refused(config, certificates, tmp_path):
     key = write_secret(tmp_path / "key.pem", certificates.key.read_text(), mode=0o644)
-    with pytest.raises(UnsafeFile, match="others may read it: chmod 600"):
+    with pytest.raises(UnsafeFile, match="other users may read it: run chmod 600"):
         config(**{**certificates.configs, KEY: str(key)}).listener()
 
 
