@@ -90,7 +90,7 @@ def test_a_refused_reset_says_what_forcing_it_does() -> None:
     with pytest.raises(GroupNotEmpty, match=f"^Share group billing has 1 member.*: {administer.DELIVERED_AGAIN}$"):
         group.run(reset)
     group.crash()
-    with pytest.raises(MembersNotKnown, match=f"group billing .* Or force the action: {administer.GOES_ON}$"):
+    with pytest.raises(MembersNotKnown, match=f"group billing, .* Or force the action: {administer.GOES_ON}$"):
         group.run(reset)
     with pytest.raises(MembersNotKnown, match=r"ask again after that\.$"):
         group.run(DeleteGroup(group_id="billing", execute=True))
