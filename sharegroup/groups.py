@@ -204,7 +204,7 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
     tell_source(next((each.read_from for each in found if each.read_from), read_from))
     if not options["as_json"]:
         for description in found:
-            print_lines(_lines(description, options))
+            print_lines(_lines(admin, description, options))
     else:
         print_json(found)
 
@@ -244,24 +244,22 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
         each.print(f"sharegroup in-flight --group {each.group_id} --limit shows more")
 
 
-def _tell_queries(description: GroupDescription) -> None:
-    """Print to standard error which queries keep ending, and which are slowed."""
-    from sharegroup.durations import time_of
-    from sharegroup.group_line import ending_queries, in_words, slowed_queries, who
+def _tell_queries(admin: Admin, description: GroupDescription) -> None:
+    """Print to standard error which queries keep ending; and which are slowed, in the doctor's words."""
+    from sharegroup.doctor.findings import GroupFacts
+    from sharegroup.doctor.rules import query_is_slowed
+    from sharegroup.group_line import ending_queries, in_words, slowed_queries
 
     for member in ending_queries(description):
         if member.ending is not None:
             click.echo(f"\n{in_words(member, member.ending)}", err=True)
-    for member in slowed_queries(description):
-        assert member.breaker is not None
-        click.echo(
-            f"\nQuery '{who(member)}' is slowed since {time_of(member.breaker.since_ms)} UTC: sinks released "
-            f"{member.breaker.released} of {member.breaker.records} records. sharegroup doctor says more.",
-            err=True,
-        )
+    if slowed_queries(description):
+        page = admin.in_flight(description.group_id)
+        for finding in query_is_slowed(GroupFacts(description=description, runs=page.runs, now_ms=page.now_ms)):
+            click.echo(f"\n{finding.what} sharegroup doctor says more.", err=True)
 
 
-def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
+def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form that the options ask for."""
     from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
@@ -270,7 +268,7 @@ def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[st
     group_id, verbose = description.group_id, options["verbose"]
     if description.state == "EMPTY":
         click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
-    _tell_queries(description)
+    _tell_queries(admin, description)
     _tell_waits(description)
     for topic in topics_without_partitions(description):
         click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)

@@ -204,8 +204,8 @@ FLOORS = {
     "share_sink, base": ("errors.py", "sink_option_table.py"),
     # The names that programs import, which commands and the demo import too.
     "sharegroup, names": ("__init__.py", "shadowed.py"),
-    # Some commands are in folders, and build on what commands share.
-    "sharegroup, top": ("__main__.py", "coordinator.py"),
+    # Some commands are in folders, and build on what commands share; a description says what the doctor says.
+    "sharegroup, top": ("__main__.py", "coordinator.py", "groups.py"),
 }
 """The files that stand above or below the other files of their folder, by the folder and a name."""
 FLOOR_OF = {f"{floor.partition(',')[0]}/{name}": floor for floor, names in FLOORS.items() for name in names}

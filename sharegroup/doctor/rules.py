@@ -322,23 +322,86 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose release breaker is open. A query without a session acquires nothing, so it has no finding."""
-    for member in slowed_queries(facts.description):
-        assert member.breaker is not None
-        released, records = member.breaker.released, member.breaker.records
-        since = duration(facts.now_ms - member.breaker.since_ms)
-        tries = "use up no tries" if member.breaker.keeps_tries else "use up tries again, after a day of pauses"
-        yield Finding(
-            rule="query-slowed",
-            severity=Severity.WARNING,
-            what=f"Query {who(member)} has acquired less and later for {since}: its sinks released {released} of "
-            f"{records} records, more than share.release.breaker.ratio="
-            f"{facts.config.share_release_breaker_ratio} of each batch. Releases {tries}.",
-            do="Look at the service that the query calls, and at the query's log. When most records of a batch are not "
-            "released, the next batch is as large as before. If they are released on purpose, give them a "
-            "releaseDelayMs, or set the ratio to 1.",
-            command=facts.command("groups --describe", "--members"),
-        )
+    """Queries whose release breaker is open, and the records that are left, if all of them came back. A query without a
+    session acquires nothing, so it has no finding."""
+    slowed = [(member, member.breaker) for member in slowed_queries(facts.description) if member.breaker is not None]
+    if not slowed:
+        return
+    whats = [
+        f"Query {who(member)} has acquired less and later for {duration(facts.now_ms - breaker.since_ms)}: its sinks "
+        f"released {breaker.released} of {breaker.records} records, more than share.release.breaker.ratio="
+        f"{facts.config.share_release_breaker_ratio} of each batch."
+        for member, breaker in slowed
+    ]
+    keep = all(breaker.keeps_tries for _, breaker in slowed)
+    tries = "Releases use up no tries, for a day of pauses." if keep else "Releases use up tries again."
+    look = "Look at the service that the query calls, and at the query's log. "
+    if left := _came_back(facts):
+        yield _tail(facts, left, tries, _together(whats), look)
+        return
+    yield Finding(
+        rule="query-slowed",
+        severity=Severity.WARNING,
+        what=f"{_together(whats)} {tries}",
+        do=f"{look}When most records of a batch are not released, the next batch is as large as before. If they are "
+        "released on purpose, give them a releaseDelayMs, or set the ratio to 1.",
+        command=facts.command("groups --describe", "--members"),
+    )
+
+
+def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, look: str) -> Finding:
+    """Returns the finding about slowed queries to which nothing is left but records that came back. The command gives
+    up those of the partition with most of them. ``tries``, ``queries``, ``look``: what is said of the queries."""
+    sizes: Counter[tuple[str, int]] = Counter()
+    for run in left:
+        sizes[run.topic, run.partition] += run.last - run.first + 1
+    topic, index = max(sizes, key=lambda key: sizes[key])
+    of_it = [run for run in left if (run.topic, run.partition) == (topic, index)]
+    first, last = of_it[0].first, of_it[-1].last
+    most = max(run.delivery_count for run in left)
+    queue = facts.config.errors_deadletterqueue_topic_name
+    others = f" {len(sizes) - 1} other partition(s) have such records, too." if len(sizes) > 1 else ""
+    word = "can be delivered" if facts.config.is_ordered else "are left"
+    reason = f"it came back each time, up to {most} times"
+    return Finding(
+        rule="query-slowed",
+        severity=Severity.WARNING,
+        what=f"{sizes.total()} record(s) {word}, all delivered before, up to {most} times. {tries} A record that has "
+        f"used up share.delivery.count.limit={facts.config.share_delivery_count_limit} tries "
+        + (f"goes to the dead letter topic {queue}. " if queue else "is given up, without a dead letter. ")
+        + queries,
+        do=f"{look}If the service is there, and the records are at fault, give them up: the command does so in "
+        f"{topic}-{index}.{others} With share.release.breaker.ratio=1 no query is slowed, and releases use up tries at "
+        "once.",
+        command=facts.command(
+            "groups --archive-records", "--topic", f"{topic}:{index}", "--offset", f"{first}-{last}",
+            "--reason", reason, "--execute",
+        ),
+        about={"topic": topic, "partition": index, "first": first, "last": last, "reason": reason},
+    )  # fmt: skip
+
+
+def _came_back(facts: GroupFacts) -> list[RunInFlight]:
+    """Returns the records that were delivered before and are not done, if the group can deliver no others: no fresh one
+    is left, or, in an ordered group, all others are behind them. Else, or if it is not known, returns none."""
+    found: list[RunInFlight] = []
+    in_partition: dict[tuple[str, int], list[RunInFlight]] = defaultdict(list)
+    for run in facts.runs:
+        if run.state != "ARCHIVING":
+            in_partition[run.topic_id, run.partition].append(run)
+    for partition in facts.description.partitions:
+        runs = in_partition[partition.topic_id, partition.partition]
+        if partition.lag is None:
+            return []
+        left = partition.lag - partition.archiving
+        if facts.config.is_ordered:
+            runs = runs[:1] if left else []
+        elif left != sum(run.last - run.first + 1 for run in runs):
+            return []
+        if (left and not runs) or any(run.delivery_count <= (run.state in HELD) for run in runs):
+            return []
+        found += runs
+    return found
 
 
 def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInFlight]:

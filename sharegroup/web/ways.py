@@ -78,7 +78,7 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "given-up-without-dead-letter": _name_queue,
     "dead-letter-topic-reserved": _name_queue,
     "query-keeps-ending": lambda group_id, about: _waiting(group_id, about) if about else (_MEMBERS,),
-    "query-slowed": lambda group_id, about: (_MEMBERS,),
+    "query-slowed": lambda group_id, about: _poison(group_id, about) if about else (_MEMBERS,),
     "nobody-consumes": lambda group_id, about: (_MEMBERS,),
     "topic-missing": lambda group_id, about: (_MEMBERS,),
     "start-offset-below-log-start": lambda group_id, about: (Way(why_none=BROKERS),),

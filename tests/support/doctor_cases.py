@@ -28,7 +28,7 @@ def partition(**fields):
 
 
 def run(first=10, last=None, state="AVAILABLE", **fields):
-    where = {"topic": "orders", "topic_id": "T", "partition": 0}
+    where = {"topic": "orders", "topic_id": "T", "partition": fields.pop("partition", 0)}
     return RunInFlight(**where, first=first, last=first if last is None else last, state=state, **fields)
 
 
@@ -315,6 +315,24 @@ CASES = {
         rules.query_is_slowed,
         facts(members=[member(breaker=SLOWED)]),
         ["its sinks released 45 of 50 records", "Look at the service that the query calls"],
+    ),
+    "query-slowed: nothing but records that came back is left": (
+        rules.query_is_slowed,
+        facts(
+            [partition(), partition(partition=1, lag=2, archiving=1)],
+            members=[member(breaker=SLOWED), member("billing-2", breaker=SLOWED)],
+            configs=DLQ,
+            runs=(
+                *(run(10, 13, delivery_count=31, releases=1), run(14, delivery_count=2, state="ACQUIRED")),
+                *(run(7, partition=1, delivery_count=1), run(9, partition=1, state="ARCHIVING")),
+            ),
+        ),
+        [
+            "6 record(s) are left, all delivered before, up to 31 times.",
+            "share.delivery.count.limit=5 tries goes to the dead letter topic dlq.",
+            "the command does so in orders-0. 1 other partition(s) have such records, too.",
+            "--topic orders:0 --offset 10-14",
+        ],
     ),
 }
 """By a name that begins with the rule's: the rule, facts of which it has one finding, and what that says."""

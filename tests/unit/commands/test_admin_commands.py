@@ -43,6 +43,7 @@ from sharegroup.admin_access import plain
 from sharegroup.group_line import line_of
 from sharegroup.groups import groups
 from tests.support.command_line import mistake
+from tests.support.doctor_cases import CASES
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
 RELEASE, ARCHIVE = ["--release-records", "--group", "g"], ["--archive-records", "--group", "g"]
@@ -190,6 +191,16 @@ def test_a_description_of_an_ordered_group_says_what_waits(monkeypatch, capsys):
         "up, delivered again from 1970-01-01 00:01:00.000 UTC on. sharegroup doctor says more.",
         "1 member(s) wait for partitions that others hold: etl (m2).\n",
     ]
+
+
+def test_a_description_says_what_is_left_in_the_words_of_the_doctor(monkeypatch, capsys):
+    rule, found_in, _ = CASES["query-slowed: nothing but records that came back is left"]
+    page = InFlightPage(runs=found_in.runs, now_ms=found_in.now_ms)
+    known = SimpleNamespace(describe_groups=lambda _: {"billing": found_in.description}, in_flight=lambda _: page)
+    monkeypatch.setattr("sharegroup.groups.opened", lambda *_, **__: contextlib.nullcontext(known))
+    assert run_command(["groups", *AT, "--describe", "--group", "billing"]) == 0
+    (finding,) = rule(found_in)
+    assert capsys.readouterr().err == f"\n{finding.what} sharegroup doctor says more.\n"
 
 
 def test_a_run_behind_a_waiting_record_is_marked():

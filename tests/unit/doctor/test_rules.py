@@ -229,8 +229,26 @@ def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
     (finding,) = rules.query_is_slowed(facts(members=[member(breaker=SLOWED), member("billing-2")]))
     assert finding.what == (
         "Query nightly (billing-1) has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, "
-        "more than share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
+        "more than share.release.breaker.ratio=0.5 of each batch. Releases use up no tries, for a day of pauses."
     )
+
+
+@pytest.mark.parametrize(
+    ("configs", "parts", "runs"),
+    [
+        ({}, {"lag": 6}, [run(10, 14, delivery_count=2)]),
+        ({}, {"lag": None}, [run(10, 14, delivery_count=2)]),
+        ({}, {}, [run(10, 13, delivery_count=2), run(14, delivery_count=1, state="ACQUIRED")]),
+        ({}, {}, [run(10, 13, delivery_count=2), run(14)]),
+        (ORDER, {}, []),
+        (ORDER, {}, [run(10, delivery_count=1, state="ACQUIRED"), run(11, 14, delivery_count=2)]),
+    ],
+    ids=["fresh", "unknown", "held first", "given back", "ordered, fresh", "ordered, held first"],
+)
+def test_a_group_that_can_deliver_others_has_no_tail(configs, parts, runs):
+    slowed = [member(breaker=SLOWED)]
+    (finding,) = rules.query_is_slowed(facts([partition(**parts)], members=slowed, configs=configs, runs=tuple(runs)))
+    assert "delivered before" not in finding.what and not finding.about
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from tests.support.group_driver import SESSION_MS, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record, started_trial
-from tests.support.sink_driver import DLQ, REJECT, batch, said
+from tests.support.sink_driver import DLQ, REJECT, RELEASE, batch, said
 
 LIMIT = 5
 
@@ -140,6 +140,33 @@ def test_a_poison_that_waits_for_a_person_is_named():
     by_hand = {"decision": "archive", "topic": "orders", "partition": 0, "first": 0, "last": 0, "reason": "bad"}
     group.run(DecideRecords(group_id="billing", execute=True, **by_hand))
     assert "partition-waits" not in findings(group)
+
+
+@pytest.mark.parametrize(
+    ("configs", "told"),
+    [
+        ({}, "40 record(s) are left, all delivered before, up to 2 times. "),
+        (DLQ, "5 tries goes to the dead letter topic dlq.orders."),
+        ({"share.order": "partition"}, "5 record(s) can be delivered, all delivered before"),
+    ],
+)
+def test_the_first_finding_names_a_tail_of_released_records(configs, told):
+    steady = {"share.release.backoff.ms": "10000", "share.release.backoff.jitter": "0"}
+    group, plan = batch(40, **steady, **configs)
+    group.stage(said(0, 39, RELEASE))
+    group.complete(plan)
+    group.pass_time(10_000)
+    group.join(process="m1-process-1")
+    plan = group.next(plan).plan.plan_id
+    group.start(plan)
+    group.stage(said(0, 4, RELEASE, 2))
+    group.complete(plan)
+    found = findings(group)
+    assert next(iter(found)) == "query-slowed" and told in found["query-slowed"]
+    assert "Releases use up no tries, for a day of pauses. A record that has used up " in found["query-slowed"]
+    by_hand = {"decision": "archive", "topic": "orders", "partition": 0, "first": 0, "last": 39, "reason": "bad"}
+    group.run(DecideRecords(group_id="billing", execute=True, **by_hand))
+    assert "delivered before" not in findings(group).get("query-slowed", ""), "given up, they are gone"
 
 
 def test_a_session_that_ends_before_its_query_is_back_is_named():
