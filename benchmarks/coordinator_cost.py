@@ -34,7 +34,7 @@ START_MS = 700
 def start_rows(broker: KafkaBroker, rounds: int) -> list[Row]:
     """Return the time from the request for a coordinator, none running, until one has answered: a process's start. The
     state topic is there, and so is the modules' bytecode."""
-    with _bytecode():
+    with bytecode():
         _start(broker)
         took_ms = [_start(broker) for _ in range(rounds)]
     return [
@@ -49,7 +49,7 @@ def start_rows(broker: KafkaBroker, rounds: int) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _bytecode() -> Iterator[None]:
+def bytecode() -> Iterator[None]:
     """A context in which the modules of a started process are compiled once, as pip compiles those of a package. Where
     the environment keeps Python from that, each start of a checkout compiles them, for a quarter of its CPU time."""
     with tempfile.TemporaryDirectory(prefix="sgb-") as folder, mock.patch.dict(os.environ, PYTHONPYCACHEPREFIX=folder):

@@ -10,6 +10,7 @@ from benchmarks.coordinator_cost import coordinator_rows, start_rows
 from benchmarks.core_cost import core_rows
 from benchmarks.cpu_profile import cpu_rows
 from benchmarks.dead_letters import dead_letter_rows
+from benchmarks.first_rows import first_rows
 from benchmarks.growth import group_rows, partition_rows, query_rows
 from benchmarks.growth_kafka import SIZES, kafka_group_rows
 from benchmarks.growth_runs import run_rows
@@ -50,6 +51,7 @@ PARTS = (
     "two-executors",
     "small",
     "idle",
+    "first-rows",
     "sink",
     "dead-letters",
     "share-consumer",
@@ -98,6 +100,9 @@ class Suite:
                 self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
             if "share-consumer" in parts:
                 self._share_consumer(broker)
+            if "first-rows" in parts:
+                self._say("README's first program")
+                self.rows += first_rows(1 if self._quick else 3)
             if "rpc" in parts:
                 self._say("the coordinator's start")
                 self.rows += start_rows(broker, 5 if self._quick else 15)
