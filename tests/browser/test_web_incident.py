@@ -25,6 +25,7 @@ from sharegroup.web.needs import DEAD_LETTERS_STAND_S
 from sharegroup.web.server import Address, Server
 from tests.support import chromium
 from tests.support.chromium import faults, signed_in
+from tests.support.page_steps import create_a_missing_topic
 from tests.support.web_site import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -249,14 +250,7 @@ def test_a_query_that_keeps_ending_is_mended_by_clicks(night):
         )
     )
     night.begin()
-    assert "1 keeps ending" in night.needs()["ending"]
-    night.click("link", "ending", exact=True)
-    expect(page.locator(".finding").first).to_contain_text("Query etl (m1) has ended: DeadLetterTopicMissing: Dead")
-    assert faults(page, "query-keeps-ending") == []
-    night.click("button", "Create dlq…")
-    night.click("button", "Name a dead letter topic")
-    night.click("link", "To the group")
-    assert night.clicks <= 5 and "dlq" in site.cluster.topic_names()
+    assert create_a_missing_topic(page, "ending", "dlq") <= 5 and "dlq" in site.cluster.topic_names()
     who, _ = started(site, 1, plan_id)
     site.running.service.handle(NextPlan(**who, start=plan_id))
     page.reload()

@@ -34,6 +34,7 @@ PICTURES = os.environ.get("WEB_PICTURES", "")
 """The folder for pictures of pages; empty: none are made. ``WEB_PICTURES=docs/pictures`` makes those of the docs."""
 KEPT = {name: tuple(SIZES) for name in ("groups", "group", "offsets", "history")}
 KEPT |= {"members": ("phone",), "actions": ("phone",), "away": (), "form": (), "groups-at-night": ()}
+KEPT |= dict.fromkeys(("query-keeps-ending", "groups-ending", "group-mended"), ())
 """The looks of which pictures are kept, by the name of the page; of others the light one."""
 TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
 """A picture is at most this number of pixels high; the second by the name of the page."""
