@@ -248,13 +248,14 @@ class Joined(Message, frozen=True):
 class ReleaseBreaker(Message, frozen=True, tag=False):
     """A query's open breaker on releases. Since ``since_ms`` sinks have released most of each batch of the query,
     ``released`` of ``records`` records in all. The query acquires nothing before ``until_ms``. ``keeps_tries``: its
-    releases use up no tries."""
+    releases use up no tries, and will use up none before ``tries_kept_until_ms``."""
 
     since_ms: int
     until_ms: int
     released: int
     records: int
     keeps_tries: bool = True
+    tries_kept_until_ms: int = 0
 
 
 class PlanReply(Message, frozen=True):

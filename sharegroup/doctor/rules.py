@@ -16,7 +16,7 @@ from coordinator.protocol.messages import PartitionDescription
 from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
-from sharegroup.durations import duration
+from sharegroup.durations import duration, time_of
 from sharegroup.group_line import (
     HELD,
     MOST_NAMED,
@@ -333,8 +333,10 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
         f"{facts.config.share_release_breaker_ratio} of each batch."
         for member, breaker in slowed
     ]
-    keep = all(breaker.keeps_tries for _, breaker in slowed)
-    tries = "Releases use up no tries, for a day of pauses." if keep else "Releases use up tries again."
+    tries = "Releases use up tries again."
+    if all(breaker.keeps_tries for _, breaker in slowed):
+        until_ms = min(breaker.tries_kept_until_ms for _, breaker in slowed)
+        tries = f"Releases use up no tries{f' before {time_of(until_ms)} UTC' if until_ms else ''}."
     look = "Look at the service that the query calls, and at the query's log. "
     if left := _came_back(facts):
         yield _tail(facts, left, tries, _together(whats), look)

@@ -63,7 +63,13 @@ def facts(partitions=None, *, state="STABLE", configs=None, members=None, record
     return GroupFacts(description=description, now_ms=NOW_MS, **fields)
 
 
-SLOWED = ReleaseBreaker(since_ms=NOW_MS - 90 * MINUTE_MS, until_ms=NOW_MS + MINUTE_MS, released=45, records=50)
+SLOWED = ReleaseBreaker(
+    since_ms=NOW_MS - 90 * MINUTE_MS,
+    until_ms=NOW_MS + MINUTE_MS,
+    released=45,
+    records=50,
+    tries_kept_until_ms=NOW_MS + 60 * MINUTE_MS,
+)
 HOLDER = {"member_id": "billing-1", "client_id": "nightly", "client_host": "host-1"}
 HELD = {**HOLDER, "state": "ACQUIRED", "since_ms": NOW_MS - 6 * MINUTE_MS}
 FAILED_ALONE = run(stage="failed alone", failures=5)

@@ -13,7 +13,7 @@ from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import Member
 from coordinator.core.order import holding_plan
 from coordinator.core.record_state import HELD
-from coordinator.core.release_breaker import is_open, keeps_tries
+from coordinator.core.release_breaker import TRIES_KEPT_MS, is_open, keeps_tries
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.admin_messages import ListOffsets, OffsetsListed
@@ -168,6 +168,7 @@ def open_breaker(group: ShareGroup, member: Member) -> ReleaseBreaker | None:
         released=breaker.released,
         records=breaker.records,
         keeps_tries=keeps_tries(breaker, group.config),
+        tries_kept_until_ms=breaker.until_ms + max(0, TRIES_KEPT_MS - breaker.paused_ms),
     )
 
 

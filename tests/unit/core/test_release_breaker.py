@@ -174,6 +174,19 @@ def test_after_a_day_of_pauses_releases_use_up_tries_again() -> None:
     assert group.partition().archiving_count == 5
 
 
+def test_no_release_uses_up_a_try_before_the_time_that_is_told() -> None:
+    group, plan = opened(10)
+    with group.unchecked():
+        while most_releases(group) == 1:
+            (member,) = describe_group(group.group).members
+            assert member.breaker is not None
+            told_ms = member.breaker.tries_kept_until_ms
+            group.pass_time(max(0, member.breaker.until_ms - group.now_ms))
+            group.join(process="kept")
+            plan = deliver(group, plan, RELEASE)
+    assert told_ms == group.now_ms, "the first plan of that time"
+
+
 def test_short_pauses_end_the_keeping_of_tries_too() -> None:
     short = {"share.release.backoff.ms": "1", "share.release.backoff.max.ms": "1"}
     group, plan = opened(40, **short)

@@ -11,11 +11,13 @@ import share_source.errors
 from coordinator.client.endings import tell_ending
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.looks.description import describe_group
+from coordinator.core.release_breaker import TRIES_KEPT_MS
 from coordinator.protocol import errors, option_errors
 from coordinator.protocol.admin_messages import DecideRecords, ListInFlight, ListPlans
 from coordinator.protocol.messages import LeaveGroup
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
+from sharegroup.durations import time_of
 from tests.support.group_driver import SESSION_MS, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.sink_driver import DLQ, REJECT, RELEASE, batch, said
@@ -163,7 +165,8 @@ def test_the_first_finding_names_a_tail_of_released_records(configs, told):
     group.complete(plan)
     found = findings(group)
     assert next(iter(found)) == "query-slowed" and told in found["query-slowed"]
-    assert "Releases use up no tries, for a day of pauses. A record that has used up " in found["query-slowed"]
+    kept_until = time_of(group.now_ms + 20_000 + TRIES_KEPT_MS - 30_000)
+    assert f"Releases use up no tries before {kept_until} UTC. A record that has used up " in found["query-slowed"]
     by_hand = {"decision": "archive", "topic": "orders", "partition": 0, "first": 0, "last": 39, "reason": "bad"}
     group.run(DecideRecords(group_id="billing", execute=True, **by_hand))
     assert "delivered before" not in findings(group).get("query-slowed", ""), "given up, they are gone"
