@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED, IN_PROGRESS = RecordState.ARCHIVING, RecordState.ARCHIVED, RecordState.IN_PROGRESS
-GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
+GAP, ACCEPT, RELEASE, REJECT, DEFER = 0, 1, 2, 3, 5
 REJECTED_BY_SINK = "rejected by a sink"
 USED_UP = "its tries are used up"
 LOST = "the log's loss"

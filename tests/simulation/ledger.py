@@ -40,6 +40,7 @@ from coordinator.service.stores.store import StoredRecord
 from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, wrong_change
+from tests.simulation.deferrals_judge import DeferralsJudge
 from tests.simulation.evidence import Evidence, KnownPlan
 from tests.simulation.order_judge import OrderJudge
 from tests.simulation.signals_judge import SKEW_MS
@@ -67,6 +68,8 @@ class Ledger:
     runs: dict[Record, Run] = field(default_factory=dict)
     just_changed: set[Record] = field(default_factory=set)
     """Records that the newest append changed."""
+    returned: dict[Record, tuple[Run, Run]] = field(default_factory=dict)
+    """Records that the newest append took from their plans, before and after, unless they are done."""
     in_progress: dict[Record, int] = field(default_factory=dict)
     """By record in progress, the time of its last signal in the log."""
     starts: dict[int, int] = field(default_factory=dict)
@@ -118,12 +121,14 @@ class Ledger:
     def __post_init__(self) -> None:
         self.actions = Actions(self)
         self.order = OrderJudge(self)
+        self.deferrals = DeferralsJudge(self)
 
     # --- called by the store
 
     def appended(self, group_id: str, data: Sequence[bytes]) -> None:
         self.appends += 1
         self.just_changed.clear()
+        self.returned.clear()
         for each in data:
             record = decode_record(each)
             read = _READ.get(type(record))
@@ -159,6 +164,7 @@ class Ledger:
         self.explicit = config.share_acknowledgement_mode == "explicit"
         self.dead_letters = bool(config.errors_deadletterqueue_topic_name)
         self.retention_ms = config.share_member_retention_ms
+        self.deferrals.alone.clear()
 
     def _joined(self, record: MemberJoined) -> None:
         known = record.member_id in self.epochs and record.member_id not in self.away
@@ -253,6 +259,7 @@ class Ledger:
         self.completed.add(record.plan_id)
         if not self.evidence.committed(record.member_id, record.plan_id):
             self.world.fail(f"plan {record.plan_id} was completed, and its batch was not committed")
+        self.deferrals.check_completion(record)
 
     def _staged(self, record: PlanStaged) -> None:
         if record.explicit and record.plan_id in self.plans:  # so may a commit say that has no row of the plan: a guess
@@ -302,6 +309,8 @@ class Ledger:
                     self.world.fail(f"{key} {wrong}: {in_words(before)} -> {in_words(run)}")
                 self._count(key, before, run)
                 self.order.changed(key, before, run)
+                if run.state == A and before.plan_id is not None and run.plan_id is None:
+                    self.returned[key] = before, run
                 self.runs[key] = run
                 self.just_changed.add(key)
                 if run.state == IN_PROGRESS:

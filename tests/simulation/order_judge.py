@@ -73,7 +73,8 @@ class OrderJudge:
         )
 
     def check_outputs(self, excused: Iterable[Record]) -> None:
-        """At the end: of queries without sinks and without lost locks, the outputs have each log in offset order."""
+        """At the end: the outputs have each log in offset order. No sink may accept behind a record that comes again;
+        records whose locks were lost are excused."""
         excused, last = set(excused), dict[int, int]()
         for batch in self.outputs:
             for log, offset in batch:

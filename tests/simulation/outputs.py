@@ -25,7 +25,8 @@ def check_outputs(run: ServiceRun) -> None:
             held.update(checkpoint.outputs[batch])
             if options.skips and checkpoint.attempts[batch] > 1:  # it was cut, or its outcomes changed
                 excused.update(checkpoint.outputs[batch])
-    if run.scenario.sinks is None and not run.scenario.consumers and run.ledger.config.is_ordered:
+    sinks = run.scenario.sinks
+    if (sinks is None or sinks.keeps_order) and not run.scenario.consumers and run.ledger.config.is_ordered:
         run.ledger.order.check_outputs(excused)
     for record, number in run.ledger.done_by.items():
         held[record] += not run.ledger.plans[number].query

@@ -34,10 +34,10 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import OutcomeRun
 from tests.simulation.broker import TOPIC, Broker, Record
-from tests.simulation.changes_judge import REJECT, RELEASE
+from tests.simulation.changes_judge import DEFER, REJECT, RELEASE
 from tests.simulation.faults import MODE, NO_FAULTS, Faults
 from tests.simulation.network import Network
-from tests.simulation.service_sink import Judge, row, staging
+from tests.simulation.service_sink import Judge, in_order, row, staging
 from tests.simulation.session import GROUP, OUTAGE_TIMEOUT_MS, PATTERN, Find, Session
 from tests.simulation.simulated_world import Gone, Process, Task, World
 from tests.simulation.witness import Receipt, Witness, number_of, receipts
@@ -258,6 +258,8 @@ class QueryProcess(Process):
         """Outcomes by row, and the output, which holds what was accepted."""
         number = number_of(self.newest)
         said = {r: judge.outcome(r[:2], r[2], number) for r in self.read if r[:2] in records}
+        if judge.scenario.defers and self.witness.ledger.config.is_ordered:
+            said = in_order(said, explicit=self.explicit)
         if self._is_service_away:
             said = dict.fromkeys(said, RELEASE)
             judge.away.update(receipt[:2] for receipt in said)
@@ -314,7 +316,7 @@ class QueryProcess(Process):
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = None
-        if outcome == RELEASE and not self._is_service_away:
+        if outcome in (RELEASE, DEFER) and not self._is_service_away:
             delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000))
         letter = outcome == REJECT and self.world.happens(self.options.executor_dead_letters)
         if letter:
@@ -326,7 +328,8 @@ class QueryProcess(Process):
             return
         self._write(accepted)
         if self._has_successor():
-            self.mine.left_out.update(r[:2] for r in said if judge.changes(r[:2]) and r[:2] not in accepted)
+            other = {r[:2] for r, outcome in said.items() if judge.changes(r[:2]) or outcome == DEFER}
+            self.mine.left_out.update(other.difference(accepted))
 
     def _lose(self, lost: tuple[LeftOut, ...]) -> None:
         if lost and self.options.fail_on_data_loss:

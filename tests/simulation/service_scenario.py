@@ -315,6 +315,21 @@ class ServiceScenario:
         return dataclasses.replace(of, configs={**of.configs, "share.order": "partition"})
 
     @classmethod
+    def of_deferrals(cls, seed: int) -> ServiceScenario:
+        """Queries whose sinks defer records, in a scenario of another kind; four of eight groups are in order."""
+        kinds = (cls.of_sinks, cls.of_hosts, cls.of_removals, cls.of_members)
+        of, chance = kinds[seed % len(kinds)](2 * seed + 1), random.Random(f"deferrals {seed}")
+        assert of.sinks is not None
+        is_ordered = seed // len(kinds) % 2 == 1
+        configs = {
+            **of.configs,
+            "share.release.backoff.ms": chance.choice(("0", "1000", "3000")),
+            "share.order": "partition" if is_ordered else "none",
+        }
+        sinks = dataclasses.replace(of.sinks, defers=True, fickle=of.sinks.fickle and not is_ordered)
+        return dataclasses.replace(of, seed=seed, configs=configs, sinks=sinks)
+
+    @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
         """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
         of, never = cls.without_sinks(seed), NEVER_MS
@@ -360,5 +375,6 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "administration": ServiceScenario.of_administration,
     "outages": ServiceScenario.of_outages,
     "order": ServiceScenario.of_order,
+    "deferrals": ServiceScenario.of_deferrals,
 }
 """Scenarios by the kind of faults that they add to those of every run."""

@@ -1,12 +1,14 @@
 """Sinks of the simulated queries: what they say of a record, and how their outputs are written.
 
 Most of what is said depends on the record alone. Some records are released once: by the plan that holds them first, in
-all its attempts alike, or, where sinks are ``fickle``, in the first delivery only, so that attempts disagree.
+all its attempts alike, or, where sinks are ``fickle``, in the first delivery only, so that attempts disagree. Where
+sinks defer, some records are deferred by the first plans that hold them.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,11 +17,15 @@ from coordinator.core.commands import StageRuns
 from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.simulation.broker import Record, topic_partition_of
-from tests.simulation.changes_judge import ACCEPT, REJECT, RELEASE
+from tests.simulation.changes_judge import ACCEPT, DEFER, REJECT, RELEASE
 from tests.simulation.session import GROUP
 from tests.simulation.witness import Receipt
 
 LOTS = 10
+DEFERRED_BY = {7: 1, 8: 2, 9: 3}
+"""By lot, the number of plans that defer a record, where sinks defer."""
+MOST_DEFERRED_BY = 9
+"""So many plans defer the first record of the last lot: more than any limit of tries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,7 @@ class SinkScenario:
     dead_letters_fail: float
     backoff_ms: int
     dies: float
+    defers: bool = False
 
     @classmethod
     def of(cls, seed: int) -> SinkScenario:
@@ -55,6 +62,11 @@ class SinkScenario:
             dies=chance.choice((0.0, 0.1, 0.3)),
             replaces=tuple(chance.random() < 0.5 for _ in range(3)),
         )
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether sinks decide nothing behind a record that comes again, in a group in order."""
+        return self.defers and not self.fickle
 
     @property
     def configs(self) -> dict[str, str]:
@@ -75,15 +87,21 @@ class Judge:
     peace: bool = False
     away: set[Record] = field(default_factory=set)
     """Records that were released since the service behind the sinks went down."""
-    first: dict[Record, int] = field(default_factory=dict)
-    """By record, the plan that held it when it was judged first."""
+    plans: dict[Record, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By record, the plans that held it when it was judged, the first one first."""
 
     def outcome(self, record: Record, count: int, number: int) -> int | None:
         """None: no row says anything of it."""
         lot = self._lot(record)
-        is_first = self.first.setdefault(record, number) == number
+        if number not in (plans := self.plans[record]):
+            plans.append(number)
+        is_first = plans[0] == number
         if lot == 0:
             return REJECT
+        if self.scenario.defers and plans.index(number) < self._deferred_by(record, lot):
+            return DEFER
+        if lot == 2 and self.scenario.defers and self.scenario.fickle:
+            return (DEFER, RELEASE, ACCEPT)[count % 3]
         if lot == 5 and self.scenario.fickle:
             return (REJECT, None, RELEASE)[count % 3]
         if lot == 6 and self.scenario.fickle:
@@ -110,8 +128,22 @@ class Judge:
             return True
         return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5, 6)
 
+    def _deferred_by(self, record: Record, lot: int) -> int:
+        return MOST_DEFERRED_BY if lot == 9 and record[1] < LOTS else DEFERRED_BY.get(lot, 0)
+
     def _lot(self, record: Record) -> int:
         return (record[0] * 5 + record[1] * 7) % LOTS
+
+
+def in_order(said: Mapping[Receipt, int | None], *, explicit: bool) -> dict[Receipt, int | None]:
+    """What is said once each record behind one that comes again is deferred, as ``sharegroup.in_order`` does it."""
+    found: dict[Receipt, int | None] = {}
+    waiting = set[int]()
+    for receipt in sorted(said):
+        found[receipt] = outcome = DEFER if receipt[0] in waiting else said[receipt]
+        if outcome in (RELEASE, DEFER) or (outcome is None and explicit):
+            waiting.add(receipt[0])
+    return found
 
 
 def staging(

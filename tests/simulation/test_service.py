@@ -202,6 +202,20 @@ def test_a_group_in_order_has_one_holder_and_skips_nothing(seeds: int, least: in
     assert sum(play(ServiceScenario.of_order(seed)).ledger.order.deliveries for seed in range(seeds)) > least
 
 
+@few_or_many(4, (200, 2, 3), 40, (2_000, 40, 30))
+def test_deferred_records_come_again_and_use_up_no_try(seeds: int, least: tuple[int, ...]) -> None:
+    """Some are deferred more often than a record may be released; half of the groups are in order."""
+    deferred = often = slowed = 0
+    for seed in range(4, 4 + seeds):
+        run = play(ServiceScenario.of_deferrals(seed))
+        times = run.ledger.deferrals.times
+        deferred, slowed = deferred + len(times), slowed + run.ledger.deferrals.slowed
+        often += sum(times[record] > run.ledger.limit for record in run.ledger.done_by)
+    assert deferred > least[0]
+    assert often > least[1]
+    assert slowed > least[2]
+
+
 @few_or_many(8, {"silent": 1, "carried out": 100}, 60, {"silent": 20, "released": 5})
 def test_a_living_owner_stays_the_owner_and_requests_are_carried_out_once(seeds: int, least: dict[str, int]) -> None:
     """Two or three hosts ask each other by records that are lost, late, doubled and reordered."""
