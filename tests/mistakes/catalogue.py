@@ -7,6 +7,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     assignment,
     breaker,
     dead_letters,
+    deferrals,
     durability,
     forgetting,
     hosts,

@@ -23,6 +23,8 @@ MEMBERS_KEPT = 2
 
 ORDERED = 10**9
 """The groups of walks from this seed on are in order by partition, most of the time."""
+DEFERRING = 2 * ORDERED
+"""From this seed on sinks defer records too, and from DEFERRING + ORDERED on the groups are in order again."""
 
 BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 """The clock of an owner may be this far behind the clock of the owner before; with the last number it begins at 0."""
@@ -31,11 +33,10 @@ BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 class Walk:
     """One walk, from a seed: it chooses the steps and their arguments."""
 
-    def __init__(self, seed: int, *, defers: bool = False) -> None:
-        """``defers``: sinks defer records, too; other walks stay those for which the mistakes' seeds were searched."""
+    def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.is_ordered = seed >= ORDERED
-        self.defers = (5,) if defers else ()
+        self.is_ordered = seed % DEFERRING >= ORDERED
+        self.defers = (5,) if seed >= DEFERRING else ()
         self.steps = Steps()
         self.steps.order = "partition" if self.is_ordered else "none"
         self.seen = self.steps.seen

@@ -20,7 +20,7 @@ Three things keep the walk small. Worlds that differ in the clock alone are one.
 logs and its output) is taken at once, or its process dies there: whatever others do meanwhile comes to the same before
 and after. And from each world on, the rest of the story is told in one way only: nothing goes wrong any more.
 
-Not in this world: a group's first start offset, several partitions, several topics at a time, new records,
+Not in this world: a group's first start offset, several topics at a time, new records,
 AvailableNow, RENEW, dead letters, delays, two drivers that write on one checkpoint at the same time,
 records that always fail (the simulation has those).
 """

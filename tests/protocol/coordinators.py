@@ -119,7 +119,7 @@ class Coordinators:
                 "group.share.in.progress.max.lock.extension.ms": str(EXTENSION_MS),
                 "group.share.in.progress.rebalance.grace.ms": str(GRACE_MS),
             }
-        return self._round(0, 0, transaction_of_a_new_group(configs), Round())
+        return self._round(0, 0, transaction_of_a_new_group(configs, self.setting.partitions), Round())
 
     def serve(
         self,
@@ -258,6 +258,7 @@ class Coordinators:
             ends={n: p.start_offset if p.end_offset is None else p.end_offset for n, p in partitions.items()},
             has_queries=any(isinstance(r, MemberJoined) and r.query for r in self._records[log]),
             rejectable=rejectable,
+            may_release=self.setting.may_release,
         )
 
     def _group(self, number: int) -> ShareGroup:

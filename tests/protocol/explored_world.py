@@ -97,7 +97,7 @@ class Steps:
         queries = tuple(Query(name, most, mode=mode, own_mode=own, without_start=without) for name, most in named)
         signals = self.setting.signals
         consumer = Consumer(self.setting.fetches, signals, leaves=min(signals, 1), late=signals > 0)
-        return World(served.memory, served.log, 0, queries, consumer)
+        return World(served.memory, served.log, 0, queries, consumer, partitions=self.setting.partitions)
 
     def of(self, world: World, budget: Budget) -> Iterator[Step]:
         """The steps; of a query that needs nobody only its own, since all others come to the same before and after."""
@@ -135,8 +135,11 @@ class Steps:
         query = world.queries[index]
         if query.phase == "decide":
             for decided in query.decides(self.setting):
-                said = ", ".join(f"{outcome} {offset}" for offset, _, outcome in decided.said)
-                yield f"{query.name} decides: {said or 'nothing'}", world.with_query(index, decided), budget
+                said = ", ".join(f"{outcome} {number}" for number, _, outcome in decided.said)
+                defers = any(outcome == "defer" for _, _, outcome in decided.said)
+                left = budget.spend("deferrals") if defers else budget
+                if left is not None:
+                    yield f"{query.name} decides: {said or 'nothing'}", world.with_query(index, decided), left
         else:
             yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
         if left := budget.spend("crashes"):

@@ -85,11 +85,13 @@ def what_happened(
     has_queries: bool,
     rejectable: int = 0,
     ordered: bool = False,
+    may_release: bool = True,
 ) -> Happened:
     """Of one transaction; ``before`` are the runs that it changes; ``missing``: records that the log has no more;
     ``of_a_log``: how many a log has; ``ends``: up to which offset each was acquired, by its number; ``has_queries``:
-    the group has one to which losses are to be reported; ``rejectable``: what a sink may reject."""
-    looked = _Look(dict(before), time_passed, missing, limit, rejectable, ordered)
+    the group has one to which losses are to be reported; ``rejectable``: what a sink may reject; ``may_release``:
+    whether anybody may release anything."""
+    looked = _Look(dict(before), time_passed, missing, limit, rejectable, ordered, may_release)
     for record in appended:
         if isinstance(record, PlanStarted):
             cut = (out for out in record.left_out if out.reason in CUT)
@@ -123,6 +125,7 @@ class _Look:
     limit: int
     rejectable: int
     ordered: bool
+    may_release: bool
     taken: list[tuple[int, int]] = field(default_factory=list)
     lapsed: int = 0
     cut: int = 0
@@ -144,6 +147,8 @@ class _Look:
                 self.complaint = f"record {offset} was archived, and there was no reason to: {was}"
         if run.delivery_count != was.delivery_count + (run.state == RecordState.ACQUIRED):
             self.complaint = f"record {offset} is at count {run.delivery_count} after {was}"
+        if run.releases > was.releases and not self.may_release:
+            self.complaint = f"record {offset} has a release more, and nobody released it: {was}"
         if run.state == RecordState.ACQUIRED:
             self.together[run.failures] = self.together.get(run.failures, 0) + 1
         self.runs[offset] = run

@@ -185,7 +185,6 @@ class Query(NamedTuple):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()
             parts = answer.plan.partitions
-            ranges = [r for p in parts for r in p.ranges]
             topic = max((TOPIC_IDS.index(p.topic_id) for p in parts), default=0)
             logs = ((number_of_log(p.topic_id, p.partition) * setting.records, p.ranges) for p in parts)
             batch = bits((before + r.first, before + r.last) for before, of_log in logs for r in of_log)
@@ -193,8 +192,13 @@ class Query(NamedTuple):
             held = self._replace(phase="write", batch=batch, topic=topic, mode=mode)
             if not setting.sink:
                 return held
-            said = tuple((offset, r.delivery_count, "") for r in ranges for offset in range(r.first, r.last + 1))
-            return held._replace(phase="decide", said=said)
+            said = (
+                (p.partition * setting.records + offset, r.delivery_count, "")
+                for p in parts
+                for r in p.ranges
+                for offset in range(r.first, r.last + 1)
+            )
+            return held._replace(phase="decide", said=tuple(sorted(said)))
         if isinstance(answer, OutcomesStaged):
             return self._replace(phase="write")
         return self._replace(phase="commit")  # after "complete", which only a mistake asks for
@@ -209,11 +213,12 @@ class Query(NamedTuple):
 
     def decides(self, setting: Setting) -> list[Query]:
         """All outcomes that its sink may send for the batch; those of the whole batch first, if it may send them."""
-        ways = product(*(setting.may_say(offset) for offset, _, _ in self.said))
+        ways = product(*(setting.may_say(number % setting.records) for number, _, _ in self.said))
         found = []
         for way in ways:
-            said = tuple((offset, count, outcome) for (offset, count, _), outcome in zip(self.said, way, strict=True))
-            found.append(self._replace(phase="stage", said=said))
+            said = tuple((number, count, outcome) for (number, count, _), outcome in zip(self.said, way, strict=True))
+            if not setting.ordered or _is_in_order(said, setting.records):
+                found.append(self._replace(phase="stage", said=said))
         return found
 
     def goes_on(self, log_start: int, setting: Setting, topic: int = 0) -> Query:
@@ -244,8 +249,10 @@ class Query(NamedTuple):
             return self.failed()
         batch, at = self.batch & ~gone, len(self.offsets) - 1
         if setting.sink:
-            accepted = bits((offset, offset) for offset, _, outcome in self.said if self._accepts(outcome))
-            batch &= accepted << self.topic * setting.records
+            for number, _, outcome in self.said:
+                partition, offset = divmod(number, setting.records)
+                if not self._accepts(outcome):
+                    batch &= ~(1 << number_of_log(TOPIC_IDS[self.topic], partition) * setting.records + offset)
         replaced = (*self.replaced[:at], batch)
         skipped = self.skipped if at < len(self.skipped) else (*self.skipped, batch)
         skipped = replaced if setting.replaces else skipped
@@ -263,6 +270,17 @@ class Query(NamedTuple):
         written = (self.replaced[at] | self.skipped[at]) if at < len(self.replaced) else 0
         reads = self.batch if at == len(self.offsets) - 1 else 0
         return bool((written | reads) >> offset & 1)
+
+
+def _is_in_order(said: Said, records: int) -> bool:
+    """Whether each record behind one that comes again is deferred, as ``sharegroup.in_order`` does it."""
+    waiting = set[int]()
+    for number, _, outcome in said:
+        if number // records in waiting and outcome != "defer":
+            return False
+        if outcome in ("release", "defer"):
+            waiting.add(number // records)
+    return True
 
 
 def _offset(named: Named) -> dict[str, str]:

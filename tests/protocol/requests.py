@@ -46,9 +46,14 @@ TOPIC_IDS = ("T", "T1", "T2")
 """The id of the first topic, and of each topic that takes its name after it."""
 OPEN_SINK = "a sink is opened with"
 NOTICE = "the coordinator finds that the topic was made anew, asked"
-ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
+ACKS = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+    "defer": AcknowledgeType.DEFER,
+}
 Said = tuple[tuple[int, int, str], ...]
-"""The outcomes that a sink sends for its batch's records: offset, delivery count, outcome."""
+"""The outcomes that a sink sends for its batch's records: the record's number in its topic, delivery count, outcome."""
 
 
 def number_of_log(topic_id: str, partition: int) -> int:
@@ -139,30 +144,33 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
 
 
 def _staging(request: Request, setting: Setting) -> StageRuns:
-    runs = tuple(
-        OutcomeRun(offset, offset, count, ACKS[outcome])
-        for offset, count, outcome in request.said
-        if outcome != "nothing"
-    )
+    rows: dict[int, list[OutcomeRun]] = {}
+    for number, count, outcome in request.said:
+        partition, offset = divmod(number, setting.records)
+        if outcome != "nothing":
+            rows.setdefault(partition, []).append(OutcomeRun(offset, offset, count, ACKS[outcome]))
+    topic_id = TOPIC_IDS[request.topic]
     return StageRuns(
         group_id=GROUP,
         incarnation="i",
         plans={request.text: request.epoch},
         acknowledgement_mode=request.mode,
         replaces=setting.replaces,
-        rows=len(runs),
-        partitions=(PartitionOutcomes(topic_id=TOPIC_IDS[request.topic], partition=0, runs=runs),) if runs else (),
+        rows=sum(map(len, rows.values())),
+        partitions=tuple(
+            PartitionOutcomes(topic_id=topic_id, partition=p, runs=tuple(runs)) for p, runs in rows.items()
+        ),
     )
 
 
-def transaction_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
-    """A group with one partition that begins at 0."""
+def transaction_of_a_new_group(configs: Mapping[str, str], partitions: int) -> Transaction[Any]:
+    """A group with so many partitions, which begin at 0."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         yield CreateGroup(incarnation="i", topic_ids=True)
         yield AlterConfigs(configs=dict(configs))
         topics = (TopicWithId(topic=TOPIC, topic_id=TOPIC_IDS[0]),)
-        starts = (PartitionStart(topic_id=TOPIC_IDS[0], partition=0, start_offset=0),)
-        return (yield InitializePartitions(topics=topics, starts=starts))
+        starts = [PartitionStart(topic_id=TOPIC_IDS[0], partition=p, start_offset=0) for p in range(partitions)]
+        return (yield InitializePartitions(topics=topics, starts=tuple(starts)))
 
     return transaction

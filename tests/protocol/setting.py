@@ -44,6 +44,8 @@ class Setting:
     """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
     ordered: bool = False
     """The group is in order by partition."""
+    partitions: int = 1
+    """The topic's partitions at first, each with ``records`` records."""
     hosts: str = ""
     """Each of two queries is on a host with a coordinator of its own: "asked": owners can be asked over Kafka;
     "not asked": they can't, and the newest claimant wins."""
@@ -53,6 +55,12 @@ class Setting:
         if self.rejects >> offset & 1:
             return ("reject",)
         return ("release",) if self.gives_back >> offset & 1 else self.sink
+
+    @property
+    def may_release(self) -> bool:
+        """Whether a record may be released, by a word, by silence or by attempts that disagree."""
+        says_so = {"release", "nothing"}.intersection(self.sink) or self.gives_back or self.releases
+        return bool(says_so) or (len(self.sink) > 1 and not self.replaces)
 
     @property
     def acknowledgement_mode(self) -> str:
@@ -76,6 +84,8 @@ class Setting:
             told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
         if self.without_start:
             told.append("latestOffset() has no start")
+        if self.partitions > 1:
+            told.append(f"{self.partitions} partitions")
         if self.ordered:
             told.append("in order")
         if self.hosts:
@@ -121,6 +131,8 @@ class Budget(NamedTuple):
     """a host's coordinator stands still, or does not hear the other host, and goes on at any time later, or never"""
     releases: int = 0
     """a host's coordinator leaves in order"""
+    deferrals: int = 0
+    """a sink defers records of its batch"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

@@ -20,6 +20,8 @@ from tests.protocol.explorer import Walk
 from tests.protocol.setting import Budget, Setting
 from tests.protocol.worlds import (
     CONSUMER,
+    DEFERS,
+    DEFERS_IN_ORDER,
     HOSTS,
     HOSTS_NOT_ASKED,
     IMPLICIT,
@@ -117,6 +119,14 @@ WALKS = {
         ORDERED,
         Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, partitions=1),
     ),
+    "a sink defers records of two partitions": (
+        DEFERS,
+        Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
+    ),
+    "a sink in order defers what follows": (
+        DEFERS_IN_ORDER,
+        Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
+    ),
     "a query never comes back": (
         TWO,
         Budget(2, crashes=1, restarts=1, expiries=1, departures=1),
@@ -152,6 +162,8 @@ WALKS = {
 
 
 LONG_WALKS = {
+    "a sink defers records of two partitions",
+    "a sink in order defers what follows",
     "a topic in order gets a partition",
     "a consumer takes part",
     "a consumer signals, and its requests come late",
@@ -183,6 +195,8 @@ LONG_WALKS = {
 }
 """`make soak` walks these; `make test-all` walks their short form, which has one fault less."""
 SLOW_WALKS = {
+    "a sink defers records of two partitions",
+    "a sink in order defers what follows",
     "records are in order",
     "records in order are quarantined",
     "a topic in order gets a partition",

@@ -22,5 +22,9 @@ SILENT_AND_REPLACED = Setting(records=1, most=(1,), sink=("accept", "nothing"), 
 IMPLICIT = Setting(records=2, most=(2,), sink=("nothing",), rejects=1, implicit=True, replaces=True)
 OWN_MODE = Setting(records=1, most=(1,), sink=("accept", "nothing"), own_mode=True)
 TWO_SINKS = Setting(records=1, most=(1, 1), limit=2, sink=("accept", "nothing"))
+DEFERS = Setting(records=1, partitions=2, most=(2, 1), limit=2, sink=("accept", "defer"), replaces=True)
+DEFERS_IN_ORDER = Setting(
+    records=2, partitions=2, most=(4, 2), limit=2, ordered=True, sink=("accept", "defer"), replaces=True
+)
 HOSTS = Setting(records=1, most=(1, 1), hosts="asked")
 HOSTS_NOT_ASKED = Setting(records=1, most=(1, 1), hosts="not asked")

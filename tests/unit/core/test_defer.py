@@ -63,6 +63,14 @@ def test_deferred_records_follow_a_release_in_an_ordered_group() -> None:
     assert [run_at(group, offset).tries for offset in (2, 3)] == [1, 0]
 
 
+def test_a_deferral_with_a_delay_holds_up_its_partition() -> None:
+    group, plan = batch(3, **ORDER)
+    group.stage(said(0, 0, DEFER)._replace(delay_ms=5_000), said(1, 2, DEFER))
+    assert ranges(group.next(plan)) == []
+    group.pass_time(5_000)
+    assert ranges(group.acquire(plan)) == [(0, 2, 2)]
+
+
 # --- attempts that disagree, and other edges
 
 
@@ -74,6 +82,14 @@ def test_attempts_that_disagree_about_a_deferral_release_the_record(other: int) 
         group.restart(plan)
         group.stage(said(0, 0, last, 2))
         assert group.complete(plan).outcomes["released"] == 1
+
+
+def test_a_replay_reads_deferred_records_again_which_it_may_accept() -> None:
+    group, plan = batch(2)
+    group.stage(said(0, 1, DEFER), replaces=True)
+    assert ranges(group.restart(plan)) == [(0, 1, 2)]
+    group.stage(said(0, 1, ACCEPT, 2), replaces=True)
+    assert group.complete(plan).outcomes == {"accepted": 2}
 
 
 def test_the_last_attempt_alone_defers_if_its_target_replaces() -> None:
