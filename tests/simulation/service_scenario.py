@@ -361,6 +361,21 @@ class ServiceScenario:
             queries_stop=0.5,
         )
 
+    @classmethod
+    def of_crashing_owners(cls, seed: int) -> ServiceScenario:
+        """Two queries whose coordinators crash about once a session, also at any step; nothing else goes wrong."""
+        of = cls.of_stopped_drivers(seed)
+        session_ms = int(of.configs["share.session.timeout.ms"])
+        return dataclasses.replace(
+            of,
+            trouble_ms=20 * session_ms,
+            queries_stop=0.0,
+            coordinator_dies_ms=session_ms,
+            coordinator_steps_die=random.Random(f"owners {seed}").choice((0.0, 0.05)),
+            fence="owner",
+            faults=Faults(slow_loads_ms=50),
+        )
+
 
 KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "": ServiceScenario.of,

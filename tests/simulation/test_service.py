@@ -202,6 +202,7 @@ def test_a_group_in_order_has_one_holder_and_skips_nothing(seeds: int, least: in
     assert sum(play(ServiceScenario.of_order(seed)).ledger.order.deliveries for seed in range(seeds)) > least
 
 
+@pytest.mark.slow
 @few_or_many(4, (200, 2, 3), 40, (2_000, 40, 30))
 def test_deferred_records_come_again_and_use_up_no_try(seeds: int, least: tuple[int, ...]) -> None:
     """Some are deferred more often than a record may be released; half of the groups are in order."""
@@ -214,6 +215,24 @@ def test_deferred_records_come_again_and_use_up_no_try(seeds: int, least: tuple[
     assert deferred > least[0]
     assert often > least[1]
     assert slowed > least[2]
+
+
+@pytest.mark.slow
+@few_or_many(2, (20, 50), 12, (200, 400))
+def test_owners_that_crash_once_a_session_cost_queries_no_delivery(seeds: int, least: tuple[int, ...]) -> None:
+    """The queries go on meanwhile, and each record is delivered once."""
+    crashes = commits = 0
+    for seed in range(seeds):
+        run = play(ServiceScenario.of_crashing_owners(seed))
+        told = [what for _, _, what in run.world.trace]
+        commits += sum(what.startswith("commits batch") for what in told[: told.index("peace")])
+        crashes += run.deaths["coordinator"]
+        assert not run.deaths["query"]
+        assert not run.ledger.archived
+        assert not run.ledger.lost
+        assert {count for _, _, count in run.ledger.delivered} == {1}
+    assert crashes > least[0]
+    assert commits > least[1]
 
 
 @few_or_many(8, {"silent": 1, "carried out": 100}, 60, {"silent": 20, "released": 5})
