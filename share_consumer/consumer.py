@@ -334,6 +334,8 @@ class ShareConsumer:
     ) -> None:
         number = c_int(ack_type)
         is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
+        if not is_type and number == AcknowledgeType.DEFER:
+            raise ValueError(f"Failed to acknowledge {what}: AcknowledgeType.DEFER is for sinks alone; use RELEASE")
         if topic is None or partition is None or offset is None or min(partition, offset) < 0 or not is_type:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID}")
         note = check_note(what, number, reason, delay_ms)

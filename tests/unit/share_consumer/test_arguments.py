@@ -150,6 +150,14 @@ def test_a_reason_and_a_delay_are_sent_or_refused() -> None:
                 refuse_or_send(note, kind, mode)
 
 
+def test_a_deferral_is_refused_by_its_name() -> None:
+    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": "explicit"})
+    consumer._in_flight.add([run_of(0, 1)])
+    with pytest.raises(ValueError, match=r"AcknowledgeType\.DEFER is for sinks alone; use RELEASE"):
+        consumer.acknowledge_offset("orders", 0, 0, AcknowledgeType.DEFER)
+    consumer.close()
+
+
 def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:
     with pytest.raises(KafkaException, match='oauth_cb is a text here, "MODULE:FUNCTION"'):
         sharegroup.ShareConsumer({**CONFIG, "oauth_cb": print})
