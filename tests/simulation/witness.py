@@ -13,6 +13,7 @@ from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.record_state import HELD, RecordState
 from coordinator.protocol.admin_messages import Action
 from coordinator.protocol.errors import (
+    BatchNotNamed,
     InternalError,
     MemberForgotten,
     NoneHeld,
@@ -143,7 +144,8 @@ class Witness:
         if member_id not in self.ledger.forgotten_plans:
             return False
         by_name = isinstance(error, MemberForgotten | StalePlan) and "share.member.retention.ms" in str(error)
-        if not by_name and not isinstance(error, NoneHeld | NoPlanToDecide):  # a sink's rows name no member
+        # A sink's rows name no member.
+        if not by_name and not isinstance(error, NoneHeld | NoPlanToDecide | BatchNotNamed):
             self.world.fail(f"{member_id} was forgotten, and is refused by another name: {error}")
         self.answers["refused, was forgotten"] += 1
         return True
