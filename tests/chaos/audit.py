@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coordinator.core.log_records import PlanAcquired, PlanCompleted, Record, RunsChanged
+from coordinator.core.log_records import ConfigsAltered, PlanAcquired, PlanCompleted, Record, RunsChanged
 from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.runs import Run
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner_record import decode_owner
@@ -28,6 +29,11 @@ class Held(NamedTuple):
     state: RecordState
     plan_id: int | None
     delivery_count: int
+    releases: int = 0
+
+
+DONE = (*TERMINAL, RecordState.ARCHIVING)
+NEVER_ACQUIRED = Held(RecordState.AVAILABLE, None, 0)
 
 
 class Audit:
@@ -44,10 +50,14 @@ class Audit:
         """By plan number, the member that acquired the plan."""
         self.lost_locks: set[tuple[int, int, int]] = set()
         """(partition, offset, number): the session of the plan's member ended, and others could take the record."""
+        self.deferred: set[tuple[int, int]] = set()
+        self.released: set[tuple[int, int]] = set()
+        self.is_ordered = False
         self.appends = 0
         self.problems: list[str] = []
         self._numbers: set[int] = set()
         self._sequence = 0
+        self._done_below: dict[int, int] = {}
 
     def add(self, key: bytes, value: bytes) -> None:
         """The next committed record of the state partition."""
@@ -75,15 +85,37 @@ class Audit:
             self.holders[record.plan_id] = record.member_id
         elif isinstance(record, PlanCompleted):
             self.completed.add(record.plan_id)
+        elif isinstance(record, ConfigsAltered):
+            self.is_ordered = record.configs.get("share.order") == "partition"
         elif isinstance(record, RunsChanged):
             for first, last, run in record.runs:
                 for offset in range(first, last + 1):
-                    now = Held(RecordState(run.state), run.plan_id, run.delivery_count)
-                    self._change((record.partition, offset), now)
+                    self._change((record.partition, offset), run)
+            held = [run for run in record.runs if run[2].state == RecordState.ACQUIRED]
+            if held and self.is_ordered:
+                self._check_order(record.partition, held[-1][1], held[-1][2].plan_id)
 
-    def _change(self, where: tuple[int, int], now: Held) -> None:
-        before = self.records.get(where, Held(RecordState.AVAILABLE, None, 0))
+    def _check_order(self, partition: int, last: int, plan_id: int | None) -> None:
+        """In order, all records before ``last`` are done, or held by the same plan."""
+        at = self._done_below.get(partition, 0)
+        while at < last and self.records.get((partition, at), NEVER_ACQUIRED).state in DONE:
+            at += 1
+        self._done_below[partition] = at
+        for offset in range(at, last):
+            before = self.records.get((partition, offset), NEVER_ACQUIRED)
+            if before.state not in DONE and before[:2] != (RecordState.ACQUIRED, plan_id):
+                self.problems.append(
+                    f"{(partition, last)} is held by plan {plan_id}, and {offset} is not done: {before}"
+                )
+
+    def _change(self, where: tuple[int, int], run: Run) -> None:
+        now = Held(RecordState(run.state), run.plan_id, run.delivery_count, run.releases)
+        before = self.records.get(where, NEVER_ACQUIRED)
         self.records[where] = now
+        if now.releases > before.releases:
+            self.released.add(where)
+        elif before.state == RecordState.ACQUIRED and now.state == RecordState.AVAILABLE and run.not_before_ms:
+            self.deferred.add(where)  # what is given back for another reason has no time
         if before.state == RecordState.ACQUIRED and now.state == RecordState.AVAILABLE and now.plan_id is not None:
             self.lost_locks.add((*where, now.plan_id))  # a release, and a cut, clear the number
         if now.state == RecordState.ARCHIVED:
@@ -138,6 +170,21 @@ def numbers_by_record(lines: Iterable[dict[str, Any]]) -> dict[tuple[int, int], 
             for partition, first, last, _ in line["ranges"]:
                 for offset in range(first, last + 1):
                     found.setdefault((partition, offset), set()).add(number)
+    return found
+
+
+def out_of_order(lines: Iterable[dict[str, Any]]) -> list[str]:
+    """The records that were written after later ones of their partition, by the numbers of the plans; records that
+    several plans wrote are left out."""
+    lines = [line for line in lines if line["what"] == "done"]
+    several = {where for where, numbers in numbers_by_record(lines).items() if len(numbers) > 1}
+    last: dict[int, int] = {}
+    found = []
+    for line in sorted(lines, key=lambda line: int(line["plan_id"].rpartition(".")[2])):
+        for partition, first, end, _ in sorted(line["ranges"]):
+            late = [(partition, offset) for offset in range(first, end + 1) if offset < last.get(partition, 0)]
+            found += [f"{where} is written after {last[partition]}" for where in late if where not in several]
+            last[partition] = max(end, last.get(partition, 0))
     return found
 
 

@@ -1,5 +1,5 @@
 """The whole: a broker, three coordinators, four members in two groups, a producer, and the killer; then peace, and the
-reckoning.
+reckoning. One of the groups is in order; the members of both defer some records.
 
 One member of each group is left alone: whatever happens to coordinators, broker and the other member, it loses no lock.
 """
@@ -24,7 +24,7 @@ from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.owner_record import PATIENCE_S
-from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
+from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal, out_of_order
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
 from tests.support.kafka_broker import KafkaBroker
@@ -50,6 +50,7 @@ STATE = {
     "share.coordinator.state.topic.num.partitions": str(STATE_PARTITIONS),
     "share.coordinator.state.topic.prune.interval.ms": "86400000",  # the audit reads all of it
 }
+IN_ORDER = "shipping"
 GROUP_CONFIGS = {
     "share.heartbeat.interval.ms": "1000",
     "share.delivery.count.limit": "10",
@@ -87,6 +88,7 @@ class Reckoning:
             f"{appends} appends, {owners} takings",
             f"members failed by name {self.failed_by_name} times",
             f"acknowledged plans {self.acked}, archived {self.archived}",
+            f"deferred { ({group: len(audit.deferred) for group, audit in self.audits.items()}) }",
             f"written twice after a lost lock {self.twice}",
             f"takeovers {len(self.takeovers_ms)}, p95 {p95 / 1000:.1f} s, longest {longest_ms / 1000:.1f} s",
             f"with several coordinators harmed {len(self.several_harmed_ms)}, "
@@ -203,6 +205,11 @@ class World:
                 result.problems.append(f"{group}: answered and forgotten: {sorted(forgotten)[:10]}")
             result.twice[group], unexcused = doubled(audit, itertools.chain(*journals))
             result.problems += [f"{group}: {problem}" for problem in unexcused[:10]]
+            if audit.released:
+                result.problems.append(f"{group}: nobody releases a record: {sorted(audit.released)[:10]}")
+            if group == IN_ORDER:
+                late = out_of_order(itertools.chain(*journals))
+                result.problems += [f"{group}: {problem}" for problem in late[:10]]
             for name in LEFT_ALONE.intersection(names):
                 lost = sorted(each for each in audit.lost_locks if audit.holders[each[2]] == name)
                 if lost:
@@ -258,7 +265,7 @@ class World:
             member=name,
             topic=TOPIC,
             folder=str(self.folder),
-            configs=self._group_configs,
+            configs=self._group_configs | ({"share.order": "partition"} if group == IN_ORDER else {}),
         )
         arguments = msgspec.json.encode(settings).decode()
         return self._victim(member(name, arguments, self.folder / f"{name}.log", **more))

@@ -1,7 +1,8 @@
 """A member in a process of its own, which may be killed at any point: what a query and Spark do, on files.
 
-It logs a plan before it uses it, writes the plan's records, and logs that it has them; after a restart it reclaims the
-plans that it had logged and not finished, as Spark does. Each line of its journal is on the disk before it goes on.
+It logs a plan before it uses it, defers some of the plan's records as a sink, writes the others, and logs that it has
+them; after a restart it reclaims the plans that it had logged and not finished, as Spark does. Each line of its journal
+is on the disk before it goes on.
 
     plan N    logged, not yet used            done N    its records are written
     acked N   the coordinator answered that N is completed
@@ -22,13 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import NextPlan, Plan, PlanReply, StartPlan
+from coordinator.protocol.messages import NextPlan, PartitionPlan, Plan, PlanReply, StageOutcomes, StartPlan
+from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.protocol.values import AcknowledgeType
 
 FAILED_BY_NAME = 3
+DEFERS = 0.2
+"""The program defers a record in this share of a plan's partitions; in order, also those behind the record."""
 WORKS_S = 1.0
 """The program works on a batch for at most this many seconds, while it holds the locks."""
 
@@ -76,6 +82,7 @@ class Member:
         folder = Path(settings.folder)
         self.journal = Journal(folder / f"{settings.member}.jsonl")
         self.stop = folder / "stop"
+        self.in_order = settings.configs.get("share.order") == "partition"
         client = CoordinatorClient.connect(
             settings.bootstrap, endpoint=settings.endpoints, configs=settings.coordinator
         )
@@ -111,8 +118,50 @@ class Member:
     def process(self, number: str) -> None:
         used = self.session.call(lambda who: StartPlan(**who, plan_id=number, fail_on_data_loss=False))
         threading.Event().wait(random.uniform(0.0, WORKS_S))
-        records = [(p.partition, *each) for p in used.plan.partitions for each in p.ranges]
+        deferred = [(p, *each) for p in used.plan.partitions for each in self.deferred(p)]
+        self.stage(number, deferred)
+        given_back = {(p.partition, offset) for p, first, last, _ in deferred for offset in range(first, last + 1)}
+        records = [
+            (p.partition, offset, offset, count)
+            for p in used.plan.partitions
+            for first, last, count in p.ranges
+            for offset in range(first, last + 1)
+            if (p.partition, offset) not in given_back
+        ]
         self.journal.add("done", number, ranges=records)
+
+    def deferred(self, part: PartitionPlan) -> list[tuple[int, int, int]]:
+        """The ranges of the partition that this attempt defers."""
+        if not part.ranges or random.random() >= DEFERS:
+            return []
+        at = random.randrange(len(part.ranges))
+        first, last, count = part.ranges[at]
+        offset = random.randint(first, last)
+        if not self.in_order:
+            return [(offset, offset, count)]
+        return [(offset, last, count), *(tuple(each) for each in part.ranges[at + 1 :])]
+
+    def stage(self, number: str, deferred: list[tuple[PartitionPlan, int, int, int]]) -> None:
+        """Acknowledge as a sink whose target replaces its output: what is not deferred is accepted."""
+        rows = [
+            {
+                "topic_id": part.topic_id,
+                "partition": part.partition,
+                "first": first,
+                "last": last,
+                "delivery_count": count,
+                "outcome": AcknowledgeType.DEFER.value,
+                "dead_letter": False,
+            }
+            for part, first, last, count in deferred
+        ]
+        request = StageOutcomes(
+            group_id=self.session.group_id,
+            plans={number: self.session.member_epoch},
+            replaces=True,
+            rows=len(rows),
+        )
+        self.session.call_with_rows(request, pa.Table.from_pylist(rows, schema=SCHEMA))
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.chaos_world import World
+from tests.chaos.chaos_world import GROUPS, World
 from tests.chaos.hosts_world import HostsWorld
 from tests.support.kafka_broker import KafkaBroker
 
@@ -27,6 +27,7 @@ def test_with_kills_and_stops_every_record_is_accepted_or_archived(tmp_path):
     print(result)
     assert not result.problems, result
     assert result.kills and all(result.acked.values())
+    assert all(result.audits[group].deferred for group in GROUPS), result
 
 
 @pytest.mark.soak
