@@ -18,6 +18,7 @@ from benchmarks.growth_tasks import task_rows
 from benchmarks.hosts import host_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
+from benchmarks.kept_query import kept_query_rows
 from benchmarks.load_costs import loaded_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
@@ -54,6 +55,7 @@ PARTS = (
     "first-rows",
     "sink",
     "dead-letters",
+    "kept-query",
     "share-consumer",
     "rpc",
     "state",
@@ -98,6 +100,9 @@ class Suite:
             if "dead-letters" in parts:
                 self._say("the coordinator's dead letters")
                 self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
+            if "kept-query" in parts:
+                self._say("a bad record: keep_running and a scheduler")
+                self.rows += kept_query_rows(broker, 1 if self._quick else 3)
             if "share-consumer" in parts:
                 self._share_consumer(broker)
             if "first-rows" in parts:

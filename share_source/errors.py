@@ -69,6 +69,12 @@ class LogNotTold(ShareGroupError, kafka_error="INVALID_REQUEST"):
     with spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2."""
 
 
+class CheckpointChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """The function of keep_running started query {started}, and the query that had failed is {ended}: their checkpoints
+    differ, so the failed batch would not be replayed. The new query was stopped; nothing is lost. Let each start set
+    the same checkpointLocation."""
+
+
 class QueryStillRuns(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Query {query} has not ended, and completes its batches itself: call complete_run after awaitTermination()."""
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from share_sink.task_progress import progress as progress
     from share_source import views as views
     from share_source.driver.finished_run import complete_run as complete_run
+    from share_source.driver.kept_query import keep_running as keep_running
     from share_source.views.query_listener import ShareGroupListener as ShareGroupListener
 
     __version__: str
@@ -73,6 +74,7 @@ _MODULES = {
     "complete_run": "share_source.driver.finished_run",
     "decide": "share_sink.decided_rows",
     "in_order": "share_sink.row_order",
+    "keep_running": "share_source.driver.kept_query",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
-from sharegroup import complete_run
+from sharegroup import complete_run, keep_running
 from tests.support.query_sinks import each_batch, is_stream_sink
 from tests.support.query_spec import QuerySpec
 from tests.support.query_work import decided, worked_on
@@ -116,6 +116,9 @@ class Program:
         self._progress.files[spec.name] = events
         # In a thread of its own Spark finds a Python sink only once the thread has an active session, which this gives.
         self.spark.createDataFrame([], "nothing int")
+        if spec.kept:
+            self._keep(spec, events)
+            return
         try:
             query = self._start(spec, events)
         except Exception as error:  # noqa: BLE001 - the test gets every error
@@ -127,6 +130,19 @@ class Program:
             if spec.completes:
                 complete_run(query, spec.options)
         except StreamingQueryException as error:
+            events.add("ended", error=_text(error))
+        else:
+            events.add("ended", error="")
+
+    def _keep(self, spec: QuerySpec, events: EventFile) -> None:
+        def start() -> StreamingQuery:
+            query = self._start(spec, events)
+            events.add("started", run=str(query.runId))
+            return query
+
+        try:
+            keep_running(start)
+        except Exception as error:  # noqa: BLE001 - the test gets every error
             events.add("ended", error=_text(error))
         else:
             events.add("ended", error="")

@@ -59,6 +59,12 @@ class QuerySpec:
     """The text of the progress signal (sharegroup.progress) that the work sends each time it begins on values; empty:
     none."""
 
+    away: str = ""
+    """The work raises while a file of this path is there, as if a service that it needs were away."""
+
+    kept: bool = False
+    """The program keeps the query running (sharegroup.keep_running); each start is an event ``started``."""
+
     completes: bool = False
     """The program completes the last batch when the query has ended (sharegroup.complete_run)."""
 

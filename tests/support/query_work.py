@@ -48,9 +48,11 @@ def decided(rows: DataFrame, spec: QuerySpec, batch_id: int | None = None) -> Da
 
 def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type is private
     poison, hold, held_path = set(spec.poison), set(spec.hold), str(spec.held_path)
-    hold_first, hint = set(spec.hold_first), spec.hint
+    hold_first, hint, away = set(spec.hold_first), spec.hint, spec.away
 
     def work(values: pd.Series) -> pd.Series:
+        if away and Path(away).exists():
+            raise ConnectionError("the service is away")
         if hint:
             progress(hint)
         for value in values[values.isin(hold)] if hold else ():

@@ -47,6 +47,7 @@ from share_sink.errors import (
     RedriveTargetMissing,
 )
 from share_source.errors import (
+    CheckpointChanged,
     ExecutorsUnfit,
     LogNotTold,
     ReadDenied,
@@ -65,6 +66,8 @@ BROKER, UNIT, SPARK = "tests/integration/", "tests/unit/", "tests/spark/"
 WALKED = {
     BrokerSecurityFailed: BROKER
     + "test_rotated_credentials.py::test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch",
+    CheckpointChanged: UNIT
+    + "share_source/test_kept_query.py::test_a_query_with_another_checkpoint_is_stopped_and_refused",
     DeadLetterTopicNotAuthorized: BROKER
     + "test_dead_letters.py::test_dead_letters_that_the_principal_may_not_write_any_more_are_held",
     DiskFull: UNIT
