@@ -14,12 +14,12 @@ if find_spec("pyspark.sql.datasource") is None:
 
     raise SparkTooOld
 
-from sharegroup.shadowed import check_packages
+from pyspark_sharegroup.shadowed_format import DefaultSource, check_packages
 
 try:
     check_packages()
 except ImportError:
-    from pyspark_sharegroup.shadowed_format import DefaultSource
+    pass  # the format that was imported above says why
 else:
     from pyspark_sharegroup.format import DefaultSource  # type: ignore[assignment]
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from sharegroup.shadowed import check_packages
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sharegroup")
+
+
+def check_packages() -> None:
+    """Run the check of sharegroup.shadowed, found by its folder. An import of sharegroup could run somebody else's
+    sharegroup.py, in each of Spark's workers."""
+    spec = PathFinder.find_spec("sharegroup.shadowed", [_OURS])
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.check_packages()
 
 
 class DefaultSource(DataSource):

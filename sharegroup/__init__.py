@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sharegroup.shadowed import check_packages
+from sharegroup.shadowed import check_packages, found_before_pythons
 
 if TYPE_CHECKING:
     from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
@@ -101,8 +101,14 @@ def __getattr__(name: str) -> object:
     check_packages()
     try:
         module = import_module(_MODULES[name])
-    except AttributeError as error:  # `from sharegroup import NAME` would end without it
-        raise ImportError(
+    except (AttributeError, ImportError) as error:
+        if files := " and ".join(found_before_pythons()):
+            raise ImportError(
+                f"sharegroup.{name} can't be imported: {error}. Rename {files}: a module of Python has the same name"
+            ) from error
+        if isinstance(error, ImportError):
+            raise
+        raise ImportError(  # `from sharegroup import NAME` would end without it
             f"sharegroup.{name} can't be imported: {error}. A package that it needs is broken or too old, or a file "
             "beside the program has the name of one of its modules: the traceback above says which"
         ) from error

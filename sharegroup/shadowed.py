@@ -35,11 +35,21 @@ def check_packages() -> None:
         ImportError: Python drops docstrings.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for name in INSIDE:
+    for name in ("sharegroup", *INSIDE):
         found = _path_of(name)
         if not found or os.path.realpath(os.path.dirname(found)) != os.path.realpath(ours):
             raise PackageShadowed(name, found or "none at all", ours)
     import_module(INSIDE[0])
+
+
+def found_before_pythons() -> list[str]:
+    """Returns the files and folders of loaded modules with a name of a module of Python, where the path has their
+    folder before Python's own: as a rule, the program's folder."""
+    own = os.path.dirname(os.__file__)
+    before = sys.path[: sys.path.index(own)] if own in sys.path else sys.path
+    folders = {os.path.abspath(each) for each in before}
+    paths = map(_path_of, sorted(sys.stdlib_module_names & sys.modules.keys()))
+    return [path for path in paths if path and os.path.dirname(path) in folders]
 
 
 def _path_of(name: str) -> str:

@@ -133,7 +133,7 @@ RULES = [
     Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, KAFKA, PROTOCOL, "sharegroup")),
     Rule(
         folder="sharegroup/testing",
-        ours=("sharegroup.demo", ADMIN, CLIENT, PROTOCOL, "share_sink.redrive", "share_source.views"),
+        ours=("sharegroup", ADMIN, CLIENT, PROTOCOL, "share_sink.redrive", "share_source.views"),
         others=frozenset({"confluent_kafka", "pytest"}),
     ),
     Rule(
@@ -162,7 +162,7 @@ RULES = [
     ),
     Rule(
         folder="pyspark_sharegroup",
-        ours=("share_source", "share_sink", "sharegroup.shadowed"),
+        ours=("share_source", "share_sink"),
         others=frozenset({"pyspark"}),
     ),
 ]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from coordinator.admin.admin import Admin
+from sharegroup import Admin  # it checks the packages before another import fails
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.local_broker import local_broker
 from sharegroup.testing.errors import NoTestBroker

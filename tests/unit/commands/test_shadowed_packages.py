@@ -17,7 +17,10 @@ USES = {
     "console script": ["-c", "import sharegroup.__main__"],
     "format": ["-c", "import pyspark_sharegroup as p; p.DefaultSource({}).schema()"],
     "writer": ["-c", "import pyspark_sharegroup as p; p.DefaultSource({}).streamWriter(None, False)"],
+    "test kit": ["-c", "import sharegroup.testing.pytest"],
 }
+OF_SPARK = ("format", "writer")
+"""The uses that do not import ``sharegroup`` by that name themselves: Python would name the other module's file."""
 
 
 def foreign(folder: Path, name: str, kind: str) -> Path:
@@ -28,8 +31,16 @@ def foreign(folder: Path, name: str, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "kind"), [*((name, "package") for name in INSIDE), ("coordinator", "module")])
-@pytest.mark.parametrize("use", USES)
+SHADOWED = [*((name, "package") for name in INSIDE), ("coordinator", "module")]
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "kind"),
+    [
+        *((use, *shadowed) for use in USES for shadowed in SHADOWED),
+        *((use, "sharegroup", "module") for use in OF_SPARK),
+    ],
+)
 def test_the_first_use_says_which_path_shadows_ours(tmp_path: Path, use: str, name: str, kind: str) -> None:
     path = foreign(tmp_path, name, kind)
     environment = {"PYTHONPATH": f"{tmp_path}:{python_path()}"}
@@ -76,10 +87,22 @@ def test_without_docstrings_nothing_runs_and_the_way_out_is_named(use: list[str]
     assert use[0] == "-c" or len(done.stderr.splitlines()) == 1
 
 
-def test_an_import_names_the_broken_package_that_it_needs(tmp_path: Path) -> None:
-    (tmp_path / "numpy.py").write_text("x = 1\n")
+def imported_beside(folder: Path, module: str) -> subprocess.CompletedProcess[str]:
+    """The import of a name of ours where this module is found first."""
+    file = foreign(folder, module, "module")
+    environment = {"PYTHONPATH": f"{file.parent}:{python_path()}"}
     program = "from sharegroup import ShareConsumer"
-    environment = {"PYTHONPATH": f"{tmp_path}:{python_path()}"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/")
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/")
+
+
+def test_an_import_names_the_broken_package_that_it_needs(tmp_path: Path) -> None:
+    done = imported_beside(tmp_path, "numpy")
     assert "sharegroup.ShareConsumer can't be imported: module 'numpy' has no attribute" in done.stderr
     assert "numpy" in done.stderr.split("The above exception")[0], "with its cause"
+
+
+@pytest.mark.parametrize("module", ["queue", "logging"])
+def test_an_import_names_the_file_with_a_name_of_pythons(tmp_path: Path, module: str) -> None:
+    said = imported_beside(tmp_path, module).stderr.splitlines()[-1]
+    assert said.startswith("ImportError: sharegroup.ShareConsumer can't be imported: ")
+    assert said.endswith(f"Rename {tmp_path / module}.py: a module of Python has the same name")
