@@ -14,7 +14,7 @@ from share_source.offset_options import parse_starting_offsets
 from sharegroup import Admin, ShareConsumer, offsets_from_file
 from sharegroup.__main__ import run
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.readme import printed, printed_command
+from tests.support.readme import printed, printed_command, with_names
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
@@ -37,13 +37,8 @@ class World:
 
     def run(self, program: str, **names: object) -> dict[str, Any]:
         """The names of the program after its end."""
-        for written, ours in (
-            ("localhost:9092", self.kafka.bootstrap),
-            ("orders", self.topic),
-            ("billing", self.group),
-        ):
-            program = program.replace(f'"{written}"', f'"{ours}"')
-        exec(compile(program, "docs", "exec"), names)
+        ours = {"localhost:9092": self.kafka.bootstrap, "orders": self.topic, "billing": self.group}
+        exec(compile(with_names(program, ours), "docs", "exec"), names)
         return names
 
 

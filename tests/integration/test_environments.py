@@ -1,165 +1,215 @@
-"""A program, the coordinator that it starts, and its ShareConsumer, in the environments that people have: behind a
-proxy, beside modules named as Python's own, with few files, as a user without a home, in processes made by fork."""
+"""The programs that the docs print, in the environments that people have: behind a proxy, after a fork, beside modules
+named as Python's own or as ours, without docstrings, with few files, as a user without a home.
+
+Rule: each program of the docs runs in each environment, or has a reason here. A program comes to its end, and is as
+silent as the environment has it, or is refused with the way out.
+"""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import subprocess
-import sys
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sharegroup.demo.processes import kill_coordinators
+from tests.support.environments import ENVIRONMENTS, Environment, Place
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.readme import END, PYTEST, Program, printed, programs, until_idle, with_names
 
-pytestmark = pytest.mark.broker
+KIT = "docs/do/test-your-query.md"
+SPARK = "Spark"
+WITHOUT = {
+    "docs/do/cookbook.md": "it writes into a table of Delta Lake or PostgreSQL: tests/spark/test_tables.py runs it",
+    f"{KIT}: Set up": "it is part of each test of its page",
+    "docs/learn/order.md: Order": "it is a part of a program",
+    "docs/learn/order.md: In parallel within a query": "it is a part of a program",
+}
+"""The programs and pages that no environment runs, and the reason."""
+NOT_THERE = {
+    ("queue.py", KIT): "whether pytest has imported Python's queue before depends on its plugins",
+}
+"""An environment, and a page, or SPARK for all programs with it -> the reason."""
+MORE_TOPICS = ("orders.retry", "dlq.billing", "dlq.payments")
+RECORDS = 3
+HEAD = f"""
+import builtins, sys
 
-READS = """
-from sharegroup import ShareConsumer
-with ShareConsumer({"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}) as consumer:
-    consumer.subscribe([TOPIC])
-    values = []
-    while len(values) < 3:
-        values += [message.value() for message in consumer.poll(1.0)]
-    consumer.commit_sync()
-print("read", len(values))
+def print(*words, said=[]):
+    builtins.print(*words, flush=True)
+    said.append(words)
+    if len(said) == {RECORDS}:
+        sys.exit()
+
 """
-"""It reads three records, with a coordinator that it starts."""
+"""Comes before a program: a program that goes on for ever ends when it has printed a line for each record."""
+JOIN = f"""
+from confluent_kafka import Producer
+from sharegroup import ShareConsumer
+
+with ShareConsumer({{"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}}) as first:
+    first.subscribe([TOPIC])
+    first.poll(0.1)
+producer = Producer({{"bootstrap.servers": BOOT}})
+for _ in range({RECORDS}):
+    producer.produce(TOPIC, VALUE)
+assert producer.flush(60) == 0
+"""
+"""Begins the group, and then produces."""
+DONE = """
+from sharegroup import Admin
+
+with Admin({"bootstrap.servers": BOOT}) as admin:
+    print("done", sum(each.start_offset for each in admin.list_offsets(GROUP).partitions))
+"""
+"""Says after a query how many records the group is done with."""
 FORKS = """
-import multiprocessing, os
+import multiprocessing
 from sharegroup import Admin, ShareConsumer, UsedAfterFork
-CONFIG = {"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}
+
+config = {"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}
 
 def refused(call):
     try:
         call()
     except UsedAfterFork as error:
-        assert "before the fork" in str(error)
-        return True
-    return False
+        return "before the fork" in str(error)
 
 def child():
-    assert refused(lambda: ShareConsumer(CONFIG))
-    assert refused(lambda: admin.describe_groups([GROUP]))
-    assert refused(lambda: Admin({"bootstrap.servers": BOOT}).describe_groups([GROUP]))
-    print("refused", flush=True)
+    calls = [
+        lambda: ShareConsumer(config),
+        lambda: admin.describe_groups([GROUP]),
+        lambda: Admin({"bootstrap.servers": BOOT}).describe_groups([GROUP]),
+    ]
+    print(list(map(refused, calls)), flush=True)
 
-def after():
-    with ShareConsumer({**CONFIG, "group.id": GROUP + "-child"}) as consumer:
+def read(config):
+    with ShareConsumer(config) as consumer:
         consumer.subscribe([TOPIC])
-        while not (polled := consumer.poll(1.0)):
+        while not consumer.poll(1.0):
             pass
-        print("read", len(polled), flush=True)
+        yield
 
 def run(target):
     worker = multiprocessing.get_context("fork").Process(target=target)
     worker.start()
     worker.join()
-    print("exit", worker.exitcode, flush=True)
 
-with Admin({"bootstrap.servers": BOOT}) as admin, ShareConsumer(CONFIG) as consumer:
-    consumer.subscribe([TOPIC])
-    while not consumer.poll(1.0):
-        pass
-    admin.describe_groups([GROUP])
-    run(child)
-run(after)
+with Admin({"bootstrap.servers": BOOT}) as admin:
+    for _ in read(config):
+        admin.describe_groups([GROUP])
+        run(child)
+run(lambda: print("read", len(list(read({**config, "group.id": GROUP + "-child"})))))
 """
 """Its first child is forked while connections are open, its second one after they were closed."""
 
-PROXY = "http://127.0.0.1:9"
-PROXIES = {
-    name: PROXY for each in ("http", "https", "grpc", "all") for name in (f"{each}_proxy", f"{each}_PROXY".upper())
-}
-OWN = ("secrets", "email")
-"""Modules beside the program, with names of Python's own that a coordinator imports."""
+
+def reason(program: Program, environment: str) -> str:
+    """Why the program can't run there; empty: it can."""
+    kinds = (program.page, str(program), *([SPARK] if is_of_spark(program) else []))
+    return next((why for kind in kinds if (why := WITHOUT.get(kind) or NOT_THERE.get((environment, kind)))), "")
+
+
+def is_of_spark(program: Program) -> bool:
+    return "pyspark" in program.text or "spark," in program.text
+
+
+PAIRS = [
+    pytest.param(program, name, marks=[pytest.mark.spark] if is_of_spark(program) else [], id=f"{name}: {program}")
+    for name in ENVIRONMENTS
+    for program in programs()
+    if not reason(program, name)
+]
 
 
 @pytest.fixture
-def orders(topic: Any, kafka: Any) -> str:
-    name: str = topic()
-    kafka.produce(name, ["a", "b", "c"])
-    return name
+def place(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+    """Makes the folder of a program, whose coordinators end with the test."""
+    made: list[Place] = []
+
+    def make(name: str) -> Place:
+        made.append(Place(tmp_path, ENVIRONMENTS[name]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
-class Folder:
-    """The folder of a program, with a runtime directory of its own, whose coordinator is ended."""
-
-    def __init__(self, path: Path, kafka: Any, topic: str, group: str) -> None:
-        self.path, self.kafka, self.topic, self.group = path, kafka, topic, group
-        self.runtime = path / "runtime"
-        self.runtime.mkdir(mode=0o700)
-        (path / "program").mkdir()
-
-    def run(
-        self, text: str, *flags: str, env: Mapping[str, str] | None = None, before: tuple[str, ...] = (), **options: Any
-    ) -> subprocess.CompletedProcess[str]:
-        """What the program prints, after the words of ``before``."""
-        where = f"BOOT, TOPIC, GROUP = {self.kafka.bootstrap!r}, {self.topic!r}, {self.group!r}\n"
-        file = self.path / "program" / "app.py"
-        file.write_text(where + textwrap.dedent(text))
-        own = {"SHAREGROUP_RUNTIME_DIR": str(self.runtime), **(env or {})}
-        return subprocess.run(
-            [*before, sys.executable, *flags, str(file)],
-            cwd=file.parent,
-            env={name: value for name, value in {**os.environ, **own}.items() if value},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            **options,
-        )
+def run_test(place: Place, program: Program) -> subprocess.CompletedProcess[str]:
+    """Runs a test of the test kit's page, with the page's own set-up."""
+    (place.folder / "conftest.py").write_text(printed(KIT, "Set up"))
+    (place.folder / "test_it.py").write_text(program.text)
+    return place.run(*PYTEST, "--basetemp", "base", "test_it.py", spark=is_of_spark(program))
 
 
-@pytest.fixture
-def folder(tmp_path: Path, kafka: Any, orders: str, unique: Any) -> Any:
-    made = Folder(tmp_path, kafka, orders, unique("group"))
-    yield made
-    kill_coordinators(made.runtime)
-    for log in made.runtime.glob("coordinator-*.log"):
-        assert "Traceback" not in log.read_text()
+def run_program(
+    place: Place, program: Program, kafka: KafkaBroker, unique: Callable[[str], str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program with records and a group of its own. A query ends when it has read them; the others find the
+    group."""
+    topics = {topic: unique(topic) for topic in MORE_TOPICS if f'"{topic}"' in program.text}
+    topics["orders"] = orders = unique("orders")
+    for topic in topics.values():
+        kafka.create_topic(topic)
+    group, archive = unique("gruppe-ü"), place.folder / "archive"
+    archive.mkdir()
+    ours = {
+        "localhost:9092": kafka.bootstrap,
+        "billing": group,
+        "payments": group,
+        "/data/archive/billing": str(archive),
+    }
+    text = with_names(program.text.replace("1207", "0"), {**ours, **topics})
+    value = '{"amount": 1}' if "amount" in text else "1"
+    if text.endswith(END):
+        kafka.produce(orders, [value] * RECORDS)
+        text = until_idle(text) + DONE
+    elif not place.environment.refusal:
+        text = JOIN + text
+    where = f"BOOT, TOPIC, GROUP, VALUE = {kafka.bootstrap!r}, {orders!r}, {group!r}, {value!r}\n"
+    (place.folder / "app.py").write_text(where + HEAD + text, encoding="utf-8")
+    return place.run("app.py", spark=is_of_spark(program))
 
 
-def assert_it_reads(done: subprocess.CompletedProcess[str]) -> None:
-    assert (done.returncode, done.stdout) == (0, "read 3\n"), done.stderr
+CHEAP = Program(KIT, "A ShareConsumer", printed(KIT, "A ShareConsumer"))
 
 
-def test_a_proxy_in_the_environment_gets_no_request(folder: Folder) -> None:
-    assert_it_reads(folder.run(READS, env=PROXIES))
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if not reason(CHEAP, name)])
+def test_a_test_of_a_share_consumer_runs_in_each_environment(place: Callable[[str], Place], name: str) -> None:
+    here = place(name)
+    here.check(run_test(here, CHEAP))
 
 
-def test_modules_named_as_pythons_own_stay_the_programs(folder: Folder) -> None:
-    for name in OWN:
-        (folder.path / "program" / f"{name}.py").write_text("API_KEY = 'x'\n")
-    assert_it_reads(folder.run(READS))
+@pytest.mark.soak
+@pytest.mark.broker
+@pytest.mark.parametrize(("program", "name"), PAIRS)
+def test_each_program_of_the_docs_runs_in_each_environment(
+    place: Callable[[str], Place], kafka: KafkaBroker, unique: Callable[[str], str], program: Program, name: str
+) -> None:
+    here = place(name)
+    done = run_test(here, program) if program.page == KIT else run_program(here, program, kafka, unique)
+    here.check(done, spark=is_of_spark(program))
+    if program.text.endswith(END) and not here.environment.refusal:
+        assert f"done {RECORDS}" in done.stdout
 
 
-def test_python_in_development_mode_warns_of_nothing(folder: Folder) -> None:
-    done = folder.run(READS, "-X", "dev", "-W", "error::ResourceWarning")
-    assert_it_reads(done)
-    assert done.stderr == ""
+def test_each_reason_is_one_of_a_program_and_an_environment() -> None:
+    known = {SPARK, *map(str, programs()), *(program.page for program in programs())}
+    assert known >= {*WITHOUT, *(kind for _, kind in NOT_THERE)}
+    assert ENVIRONMENTS.keys() >= {name for name, _ in NOT_THERE}
 
 
-def test_256_open_files_are_enough(folder: Folder) -> None:
-    assert_it_reads(folder.run(READS, before=("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")))
-
-
-def test_a_user_without_a_home_on_a_read_only_disk_reads(folder: Folder) -> None:
-    """As a container has it: any number as its user, and one directory that can be written to, of TMPDIR."""
-    prepare = f"mount -o remount,bind,ro / && mount -t tmpfs tmpfs {folder.runtime}"
-    user = "unshare --user --map-user=54321 --map-group=54321"
-    own = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c")
-    before = (*own, f'{prepare} && exec {user} "$@"', "sh")
-    if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a mount namespace needs root")
-    unset = dict.fromkeys(("SHAREGROUP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"), "")
-    done = folder.run(READS, before=before, env={**unset, "HOME": "/", "TMPDIR": str(folder.runtime)})
-    assert_it_reads(done)
-
-
-def test_a_child_forked_beside_open_connections_is_refused_by_name(folder: Folder) -> None:
-    done = folder.run(FORKS)
-    assert done.stdout.splitlines() == ["refused", "exit 0", "read 3", "exit 0"], done.stderr
+@pytest.mark.broker
+def test_a_child_forked_beside_open_connections_is_refused_by_name(
+    tmp_path: Path, kafka: KafkaBroker, topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    orders = topic("orders")
+    kafka.produce(orders, ["a"])
+    with contextlib.closing(Place(tmp_path, Environment())) as place:
+        where = f"BOOT, TOPIC, GROUP = {kafka.bootstrap!r}, {orders!r}, {unique('group')!r}"
+        (place.folder / "app.py").write_text(where + FORKS)
+        done = place.run("app.py")
+        place.check(done)
+        assert done.stdout.split("\n") == ["[True, True, True]", "read 1", ""]

@@ -6,14 +6,49 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.imports import ROOT
 
+PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 END = "query.awaitTermination()\n"
 BY_THE_TEST = "query.processAllAvailable()\nquery.stop()\n"
 """How a printed query ends, and how it ends in a test."""
+PYTEST = (os.path.join(sysconfig.get_path("scripts"), "pytest"), "-q", "-p", "no:cacheprovider")
+"""The command, as a person runs it: other than with ``python -m pytest``, the folder's modules come after Python's."""
+
+
+class Program(NamedTuple):
+    """A program, and the page and the heading that it is below."""
+
+    page: str
+    heading: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.heading}"
+
+
+def programs() -> list[Program]:
+    """All programs of README.md and docs/."""
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        for each in PROGRAM.finditer(text):
+            *_, heading = HEADING.findall(text, 0, each.start())
+            found.append(Program(str(path.relative_to(ROOT)), heading, each[1]))
+    return found
+
+
+def with_names(program: str, names: Mapping[str, str]) -> str:
+    """The program with these names in place of the printed ones, where these stand alone in quotes."""
+    for written, ours in names.items():
+        program = program.replace(f'"{written}"', f'"{ours}"')
+    return program
 
 
 def readme_program(section: str) -> str:
@@ -23,12 +58,10 @@ def readme_program(section: str) -> str:
 
 def printed(page: str, heading: str) -> str:
     """The first program of the page below this heading."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    below = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
-    found = re.search(r"^```python\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
-    assert found, f"{page} has no program below {heading}"
-    assert not re.search(r"^#", below[: found.start()], re.MULTILINE), f"{page}: the program has another heading"
-    return found[1]
+    for program in programs():
+        if (program.page, program.heading) == (page, heading):
+            return program.text
+    raise AssertionError(f"{page} has no program below {heading}")
 
 
 def printed_command(page: str, begin: str, names: Mapping[str, str]) -> str:
@@ -47,7 +80,7 @@ def run_test_files(page: str, files: Mapping[str, str], folder: Path, env: Mappi
     for name, heading in files.items():
         (folder / name).write_text(printed(page, heading))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *files],
+        [sys.executable, *PYTEST, *options, *files],
         cwd=folder,
         env={**os.environ, **env},
         capture_output=True,

@@ -40,6 +40,7 @@ from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS
 from share_sink.sink_option_table import REFUSED as SINK_REFUSED
 from share_source.source_option_table import OPTIONS, REFUSED
 from tests.support.imports import PACKAGES, ROOT, python_files
+from tests.support.readme import PROGRAM
 
 PAGES = sorted(
     [
@@ -53,7 +54,6 @@ WRITTEN = [page for page in PAGES if page != ROOT / "docs" / "do" / "options.md"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
-SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 KEY = re.compile(r"^((?:share|errors|kafka)\.[A-Za-z][\w.]*\w|kafkaConsumer\.\w+)(?:=.*)?$")
 CAMEL = re.compile(r"^[a-z]+(?:[A-Z][a-z]+)+$")
 OPTION_CALL = re.compile(r"\.option\(\s*\"([^\"]+)\"")
@@ -156,13 +156,13 @@ def test_every_error_of_the_page_exists_and_every_error_is_there():
 
 def test_every_python_snippet_compiles():
     for page in PAGES:
-        for snippet in SNIPPET.findall(text_of(page)):
+        for snippet in PROGRAM.findall(text_of(page)):
             compile(snippet, name(page), "exec")
 
 
 def test_every_import_of_ours_in_a_snippet_works():
     for page in PAGES:
-        imports = [node for text in SNIPPET.findall(text_of(page)) for node in ast.walk(ast.parse(text))]
+        imports = [node for text in PROGRAM.findall(text_of(page)) for node in ast.walk(ast.parse(text))]
         for node in imports:
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
                 module = importlib.import_module(node.module)
