@@ -100,14 +100,7 @@ class Suite:
             if "dead-letters" in parts:
                 self._say("the coordinator's dead letters")
                 self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
-            if "kept-query" in parts:
-                self._say("a bad record: keep_running and a scheduler")
-                self.rows += kept_query_rows(broker, 1 if self._quick else 3)
-            if "share-consumer" in parts:
-                self._share_consumer(broker)
-            if "first-rows" in parts:
-                self._say("README's first program")
-                self.rows += first_rows(1 if self._quick else 3)
+            self._programs(broker, parts)
             if "rpc" in parts:
                 self._say("the coordinator's start")
                 self.rows += start_rows(broker, 5 if self._quick else 15)
@@ -128,6 +121,16 @@ class Suite:
         if "core" in parts:
             set_up_python()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
+
+    def _programs(self, broker: KafkaBroker, parts: Sequence[str]) -> None:
+        if "kept-query" in parts:
+            self._say("a bad record: keep_running and a scheduler")
+            self.rows += kept_query_rows(broker, 1 if self._quick else 3)
+        if "share-consumer" in parts:
+            self._share_consumer(broker)
+        if "first-rows" in parts:
+            self._say("README's first program")
+            self.rows += first_rows(1 if self._quick else 3)
 
     def _growth(self, broker: KafkaBroker, parts: Sequence[str]) -> None:
         if "load" in parts:

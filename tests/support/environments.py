@@ -28,7 +28,7 @@ if child := os.fork():
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs the program that its arguments name in a child, after this process has used a broker."""
+"""Python code that runs the program its arguments name in a child, after this process has used a broker."""
 
 
 class Environment(NamedTuple):

@@ -153,7 +153,8 @@ def test_samples_are_few() -> None:
 
 def test_a_stale_receipt_may_refuse_the_whole() -> None:
     group, plan = second_batch()
-    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing, for example orders-0@7 \(1\), orders-0@8 \(1\):"):
+    named = r"3 row\(s\).*group billing, for example orders-0@7 \(1\), orders-0@8 \(1\):"
+    with pytest.raises(StaleReceipts, match=named):
         group.stage(said(7, 7, REJECT), said(8, 9, REJECT), said(10, 16, REJECT), fail_on_stale=True)
     group.complete(plan)
     assert group.partition().archived_total == 0
