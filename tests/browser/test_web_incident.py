@@ -177,7 +177,7 @@ def dlq_away(night):
     assert "3 dead letters wait" in night.needs()["dlq-away"]
     night.click("link", "dlq-away")
     night.click("button", "Create dlq…")
-    expect(night.page.get_by_text("does not exist, and is created")).to_be_visible()
+    expect(night.page.get_by_text("which did not exist, is created")).to_be_visible()
     night.click("button", "Name a dead letter topic")
     night.click("link", "To the group")
     expect(night.page.get_by_text("Nothing is wrong.")).to_be_visible()

@@ -59,7 +59,7 @@ CUT = (
     "{count} start offset(s) that are asked for lie before or beyond what their logs hold: the log's start or end is "
     "taken."
 )
-CREATED = "Topic {topic} does not exist, and is created."
+CREATED = "Topic {topic}, which did not exist, is created."
 DELETED = "Topic {topic} was deleted: {count} share partition(s) of it are left as they are."
 NOT_SHOWN = (
     "The brokers do not show topic {topic} at present, which may be deleted: {count} share partition(s) of it are left "
@@ -345,8 +345,10 @@ def alter_configs(groups: Groups, cluster: KafkaCluster, request: AlterGroupConf
     config, is_read = groups.call(request.group_id, _configs_after(request))
     name, created = config.errors_deadletterqueue_topic_name, ""
     is_named = bool(name) and DEAD_LETTER_TOPIC in request.set
-    if is_named and not check_dead_letter_topic(cluster, config, is_read=is_read, creates=request.execute):
+    if is_named and not check_dead_letter_topic(cluster, config, is_read=is_read, creates=False):
         created = CREATED.format(topic=name)
+        if request.execute:
+            check_dead_letter_topic(cluster, config, is_read=is_read)
     return call_action(groups, request, _alter_configs(request, created))
 
 

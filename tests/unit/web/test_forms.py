@@ -253,8 +253,9 @@ def test_a_button_of_a_finding_begins_with_a_dry_run(page, actor, monkeypatch):
     (found,) = finding[0](finding[1])
     way = ways_of("billing", found)[0]
     dry = actor.post("/act", {**GROUP, "kind": way.kind, **way.fields})
-    assert "Topic billing-dead-letters does not exist, and is created." in dry.text
+    assert "Topic billing-dead-letters, which did not exist, is created." in dry.text
     assert page.cluster.topics(["billing-dead-letters"]) == {}, "a dry run creates nothing"
     (pending,) = re.findall(r'name="pending" value="([^"]+)"', dry.text)
-    assert "done" in actor.post("/act/confirm", {"pending": pending}).text
+    done = actor.post("/act/confirm", {"pending": pending}).text
+    assert "done" in done and "Topic billing-dead-letters, which did not exist, is created." in done
     assert page.cluster.topics(["billing-dead-letters"])
