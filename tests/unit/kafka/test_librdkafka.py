@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordinator.kafka.librdkafka import LONGEST_POLL_S, Silence, is_refused, new_client
 from coordinator.protocol.errors import InvalidKafkaConfig
+from tests.support.imports import ROOT
 
 SECRET = "s3cret"
 OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unused"}
@@ -109,3 +110,30 @@ def test_a_tls_alert_after_the_handshake_is_a_refusal(alert: str) -> None:
 def test_an_unreachable_token_endpoint_is_no_refusal(reason: str, refused: bool) -> None:
     error = KafkaError(KafkaError._AUTHENTICATION, f"Failed to acquire SASL OAUTHBEARER token: {reason}")
     assert is_refused(error) is refused
+
+
+SHOWN = {"sasl.oauthbearer.extensions", "sasl.oauthbearer.token.endpoint.url"}
+HIDDEN = {
+    "sasl.username",
+    "sasl.password",
+    "ssl.key.password",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+}
+
+
+def test_debug_lines_of_librdkafka_show_the_secrets_that_the_page_names(capfd: pytest.CaptureFixture[str]) -> None:
+    secrets = {key: f"of-{key}" for key in SHOWN | HIDDEN}
+    values = {
+        **secrets,
+        "sasl.oauthbearer.extensions": f"secret={secrets['sasl.oauthbearer.extensions']}",
+        "sasl.oauthbearer.token.endpoint.url": f"http://me:{secrets['sasl.oauthbearer.token.endpoint.url']}@127.0.0.1:1/",
+    }
+    oauth = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "me"}
+    security = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", **oauth}
+    new_client(Producer, {**security, **values, "debug": "all"})
+    lines = capfd.readouterr().err
+    assert "sasl.oauthbearer.client.id = me" in lines
+    assert {key for key, secret in secrets.items() if secret in lines} <= SHOWN
+    page = (ROOT / "docs/run/start-and-stop.md").read_text(encoding="utf-8")
+    assert all(f"`kafka.{key}`" in page for key in SHOWN)
