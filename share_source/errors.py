@@ -70,9 +70,9 @@ class LogNotTold(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class CheckpointChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The function of keep_running started query {started}, and the query that had failed is {ended}: their checkpoints
-    differ, so the failed batch would not be replayed. The new query was stopped; nothing is lost. Let each start set
-    the same checkpointLocation."""
+    """The function given to keep_running started query {started}, but the query that had failed is {ended}. Their
+    checkpoints differ, so the failed batch would not be replayed. The new query was stopped; nothing is lost. Let the
+    function set the same checkpointLocation at each start."""
 
 
 class QueryStillRuns(ShareGroupError, kafka_error="INVALID_REQUEST"):

@@ -43,8 +43,8 @@ def check_packages() -> None:
 
 
 def found_before_pythons() -> list[str]:
-    """Returns the files and folders of loaded modules with a name of a module of Python, where the path has their
-    folder before Python's own: as a rule, the program's folder."""
+    """Returns the files and folders of loaded modules that have the name of one of Python's own modules, and that
+    Python found first: sys.path has their folder, usually the program's, before the standard library's."""
     own = os.path.dirname(os.__file__)
     before = sys.path[: sys.path.index(own)] if own in sys.path else sys.path
     folders = {os.path.abspath(each) for each in before}

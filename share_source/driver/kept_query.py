@@ -31,17 +31,18 @@ MAX_RESTARTS = 100
 """A query that fails this many times in a row, and completes no batch meanwhile, is not started again. With its pauses
 that takes a quarter of an hour or more, and a record that always fails needs about seven."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-"""The query pauses for so many seconds before its first restart, twice as long before each further one, and never
-longer than the second number: the start that follows has to be within share.session.timeout.ms (45 s by default)."""
+"""Before its first restart the query pauses for the first number of seconds, and before each further one twice as long,
+up to the second number: pause and start have to end within share.session.timeout.ms (45 s by default)."""
 
 WAITS = (errors.OutageTooLong, errors.CoordinatorUnreachable, OwnerMissing)
-"""Beside retriable errors, these say that brokers or coordinators are away: such restarts have no limit."""
+"""These errors, and the retriable ones, say that brokers or coordinators are away. Restarts after them have no
+limit."""
 PASSES = (
     *(errors.CoordinatorNotStarted, errors.DataLoss, errors.DiskFull, errors.InternalError, errors.SinkOutdated),
     *(errors.StaleReceipts, errors.StateStoreInUse, errors.UnknownMemberId, ReadFailed, RecordsDamaged, RecordsGone),
 )
-"""The next start may not meet these errors. Any other named error is a person's to mend, or says that another process
-runs on the checkpoint, which a restart would fence."""
+"""After these errors, the next start may succeed. Any other named error needs a person to correct something, or says
+that another process runs on the checkpoint, which a restart would fence."""
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from sharegroup.demo.broker_front import HOST, fixed_port
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 
 END_WITHIN_S = 60.0
-"""The end of a block waits up to this many seconds for the clean-up, which goes on without it."""
+"""A ``with`` block ends after waiting up to this many seconds for the clean-up; a longer clean-up goes on alone."""
 
 
 class LocalBroker(NamedTuple):

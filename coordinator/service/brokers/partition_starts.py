@@ -61,8 +61,8 @@ def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) 
     """The start offsets, by the subscriptions that the group has at present.
 
     Raises:
-        CoordinatorNotAvailable: the offset of the rule that holds was not looked up, since the group had other
-            subscriptions then.
+        CoordinatorNotAvailable: the group's subscriptions have changed since the offsets were looked up, so the offset
+        that is needed now is unknown.
     """
     known, begins = Known.of(group), {}
     for p, start in starts.items():

@@ -181,7 +181,7 @@ def test_a_signal_ends_the_program(program: Program, signal: type[BaseException]
 
 def test_a_query_with_another_checkpoint_is_stopped_and_refused(program: Program) -> None:
     other = Query(id="a temporary one")
-    with pytest.raises(CheckpointChanged, match="Let each start set the same checkpointLocation"):
+    with pytest.raises(CheckpointChanged, match="Let the function set the same checkpointLocation"):
         program.keeps(Query(failure()), other, Query())
     assert other.is_stopped
     program.keeps(Query(failure()), Query())
