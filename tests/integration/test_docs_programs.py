@@ -30,9 +30,10 @@ class World:
     def __init__(self, kafka: KafkaBroker, topic: str, group: str, values: Sequence[str] = ("a", "b", "c")) -> None:
         self.kafka, self.topic, self.group = kafka, topic, group
         self.config = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "share.auto.offset.reset": "earliest"}
-        with ShareConsumer(self.config) as consumer:
+        with ShareConsumer(self.config) as consumer, Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
             consumer.subscribe([topic])
-            consumer.poll(0.1)
+            while not admin.describe_groups([group])[group].partitions:
+                consumer.poll(0.1)
         kafka.produce(topic, list(values))
 
     def run(self, program: str, **names: object) -> dict[str, Any]:

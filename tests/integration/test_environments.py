@@ -8,6 +8,7 @@ silent as the environment has it, or is refused with the way out.
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,37 +34,54 @@ NOT_THERE = {
 """An environment, and a page, or SPARK for all programs with it -> the reason."""
 MORE_TOPICS = ("orders.retry", "dlq.billing", "dlq.payments")
 RECORDS = 3
-HEAD = f"""
-import builtins, sys
+RUNS = f"""
+import json, sys
 
-def print(*words, said=[]):
-    builtins.print(*words, flush=True)
-    said.append(words)
-    if len(said) == {RECORDS}:
-        sys.exit()
+def run(program):
+    said = []
+    def tell(*words):
+        said.append(words)
+        if len(said) == {RECORDS}:
+            sys.exit()
+    exec(compile(program, "app.py", "exec"), {{"__name__": "__main__", "print": tell}})
 
+with open("programs.json", encoding="utf-8") as file:
+    programs = json.load(file)
+for name, program in programs.items():
+    try:
+        run(program)
+    except SystemExit:
+        print(name, "has ended", flush=True)
+    except Exception as error:
+        print(name, "failed:", *f"{{type(error).__name__}} {{error}}".split(), flush=True)
+    else:
+        print(name, "has ended", flush=True)
 """
-"""Comes before a program: a program that goes on for ever ends when it has printed a line for each record."""
+"""Runs programs, one after another. One that goes on for ever ends when it has printed a line for each record."""
 JOIN = f"""
 from confluent_kafka import Producer
-from sharegroup import ShareConsumer
+from sharegroup import Admin, ShareConsumer
 
-with ShareConsumer({{"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}}) as first:
+config = {{"bootstrap.servers": BOOT, "group.id": GROUP, "share.auto.offset.reset": "earliest"}}
+with ShareConsumer(config) as first, Admin({{"bootstrap.servers": BOOT}}) as admin:
     first.subscribe([TOPIC])
-    first.poll(0.1)
+    while not admin.describe_groups([GROUP])[GROUP].partitions:
+        first.poll(0.1)
 producer = Producer({{"bootstrap.servers": BOOT}})
 for _ in range({RECORDS}):
     producer.produce(TOPIC, VALUE)
 assert producer.flush(60) == 0
 """
 """Begins the group, and then produces."""
-DONE = """
+DONE = f"""
 from sharegroup import Admin
 
-with Admin({"bootstrap.servers": BOOT}) as admin:
-    print("done", sum(each.start_offset for each in admin.list_offsets(GROUP).partitions))
+with Admin({{"bootstrap.servers": BOOT}}) as admin:
+    done = sum(each.start_offset for each in admin.list_offsets(GROUP).partitions)
+if done != {RECORDS}:
+    raise AssertionError(done)
 """
-"""Says after a query how many records the group is done with."""
+"""Checks after a query that the group is done with each record."""
 FORKS = """
 import multiprocessing
 from sharegroup import Admin, ShareConsumer, UsedAfterFork
@@ -115,12 +133,23 @@ def is_of_spark(program: Program) -> bool:
     return "pyspark" in program.text or "spark," in program.text
 
 
-PAIRS = [
-    pytest.param(program, name, marks=[pytest.mark.spark] if is_of_spark(program) else [], id=f"{name}: {program}")
+def group_of(program: Program) -> tuple[bool, bool]:
+    """Whether it has Spark, and whether it is a test. A group's programs run in one process."""
+    return is_of_spark(program), program.page == KIT
+
+
+def words(group: tuple[bool, bool]) -> str:
+    """The group in words."""
+    spark, is_test = group
+    return f"{'tests' if is_test else 'programs'} {'with' if spark else 'without'} Spark"
+
+
+RUN_THERE = {
+    (name, group): [each for each in programs() if group_of(each) == group and not reason(each, name)]
     for name in ENVIRONMENTS
-    for program in programs()
-    if not reason(program, name)
-]
+    for group in dict.fromkeys(map(group_of, programs()))
+}
+"""The programs that run in one process, by environment and group."""
 
 
 @pytest.fixture
@@ -137,40 +166,47 @@ def place(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
         each.close()
 
 
-def run_test(place: Place, program: Program) -> subprocess.CompletedProcess[str]:
-    """Runs a test of the test kit's page, with the page's own set-up."""
+def run_tests(place: Place, tests: list[Program]) -> subprocess.CompletedProcess[str]:
+    """Runs tests of the test kit's page, with the page's own set-up."""
     (place.folder / "conftest.py").write_text(printed(KIT, "Set up"))
-    (place.folder / "test_it.py").write_text(program.text)
-    return place.run(*PYTEST, "--basetemp", "base", "test_it.py", spark=is_of_spark(program))
+    names = [f"test_{number}.py" for number in range(len(tests))]
+    for name, each in zip(names, tests, strict=True):
+        (place.folder / name).write_text(each.text)
+    return place.run(*PYTEST, "--basetemp", "base", *names, spark=any(map(is_of_spark, tests)))
 
 
-def run_program(
-    place: Place, program: Program, kafka: KafkaBroker, unique: Callable[[str], str]
-) -> subprocess.CompletedProcess[str]:
-    """Runs a program with records and a group of its own. A query ends when it has read them; the others find the
-    group."""
+def run_programs(place: Place, given: dict[str, str], *, spark: bool) -> dict[str, str]:
+    """Runs programs, by their names. Returns what became of each."""
+    (place.folder / "app.py").write_text(RUNS)
+    (place.folder / "programs.json").write_text(json.dumps(given))
+    done = place.run("app.py", spark=spark)
+    place.check(done, spark=spark)
+    said = {
+        name: line.removeprefix(name) for line in done.stdout.splitlines() for name in given if line.startswith(name)
+    }
+    assert said.keys() == given.keys(), done.stdout + done.stderr
+    return said
+
+
+def with_records(program: Program, kafka: KafkaBroker, unique: Callable[[str], str], place: Place) -> str:
+    """The program with records and a group of its own. A query ends when it has read them; the others find the group.
+    Where a program is refused, it is refused by itself."""
     topics = {topic: unique(topic) for topic in MORE_TOPICS if f'"{topic}"' in program.text}
     topics["orders"] = orders = unique("orders")
     for topic in topics.values():
         kafka.create_topic(topic)
     group, archive = unique("gruppe-ü"), place.folder / "archive"
-    archive.mkdir()
-    ours = {
-        "localhost:9092": kafka.bootstrap,
-        "billing": group,
-        "payments": group,
-        "/data/archive/billing": str(archive),
-    }
-    text = with_names(program.text.replace("1207", "0"), {**ours, **topics})
+    archive.mkdir(exist_ok=True)
+    names = {"localhost:9092": kafka.bootstrap, "/data/archive/billing": str(archive)}
+    text = with_names(program.text.replace("1207", "0"), {**names, "billing": group, "payments": group, **topics})
+    text = text.replace("checkpoints/", f"checkpoints/{group}/").replace("output/", f"output/{group}/")
     value = '{"amount": 1}' if "amount" in text else "1"
     if text.endswith(END):
         kafka.produce(orders, [value] * RECORDS)
         text = until_idle(text) + DONE
     elif not place.environment.refusal:
         text = JOIN + text
-    where = f"BOOT, TOPIC, GROUP, VALUE = {kafka.bootstrap!r}, {orders!r}, {group!r}, {value!r}\n"
-    (place.folder / "app.py").write_text(where + HEAD + text, encoding="utf-8")
-    return place.run("app.py", spark=is_of_spark(program))
+    return f"BOOT, TOPIC, GROUP, VALUE = {kafka.bootstrap!r}, {orders!r}, {group!r}, {value!r}\n{text}"
 
 
 CHEAP = Program(KIT, "A ShareConsumer", printed(KIT, "A ShareConsumer"))
@@ -179,20 +215,32 @@ CHEAP = Program(KIT, "A ShareConsumer", printed(KIT, "A ShareConsumer"))
 @pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if not reason(CHEAP, name)])
 def test_a_test_of_a_share_consumer_runs_in_each_environment(place: Callable[[str], Place], name: str) -> None:
     here = place(name)
-    here.check(run_test(here, CHEAP))
+    here.check_end(run_tests(here, [CHEAP]))
 
 
 @pytest.mark.soak
 @pytest.mark.broker
-@pytest.mark.parametrize(("program", "name"), PAIRS)
+@pytest.mark.spark
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [pytest.param(*each, id=f"{each[0]}, {words(each[1])}") for each, there in RUN_THERE.items() if there],
+)
 def test_each_program_of_the_docs_runs_in_each_environment(
-    place: Callable[[str], Place], kafka: KafkaBroker, unique: Callable[[str], str], program: Program, name: str
+    place: Callable[[str], Place],
+    kafka: KafkaBroker,
+    unique: Callable[[str], str],
+    name: str,
+    group: tuple[bool, bool],
 ) -> None:
-    here = place(name)
-    done = run_test(here, program) if program.page == KIT else run_program(here, program, kafka, unique)
-    here.check(done, spark=is_of_spark(program))
-    if program.text.endswith(END) and not here.environment.refusal:
-        assert f"done {RECORDS}" in done.stdout
+    here, there = place(name), RUN_THERE[name, group]
+    spark, is_test = group
+    if is_test:
+        here.check_end(run_tests(here, there), spark=spark)
+        return
+    said = run_programs(here, {str(each): with_records(each, kafka, unique, here) for each in there}, spark=spark)
+    wanted = here.environment.refusal or "has ended"
+    assert {program: text for program, text in said.items() if wanted not in text} == {}
 
 
 def test_each_reason_is_one_of_a_program_and_an_environment() -> None:
@@ -212,4 +260,5 @@ def test_a_child_forked_beside_open_connections_is_refused_by_name(
         (place.folder / "app.py").write_text(where + FORKS)
         done = place.run("app.py")
         place.check(done)
+        assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n") == ["[True, True, True]", "read 1", ""]

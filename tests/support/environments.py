@@ -131,22 +131,27 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1_500,
             check=False,
         )
 
-    def check(self, done: subprocess.CompletedProcess[str], *, spark: bool = False) -> None:
-        """Assert that the program came to its end, or was refused, as the environment has it."""
+    def check_end(self, done: subprocess.CompletedProcess[str], *, spark: bool = False) -> None:
+        """Assert that a program came to its end, or was refused, as the environment has it."""
         said = done.stdout + done.stderr
         if self.environment.refusal:
             assert done.returncode != 0, said
             assert self.environment.refusal in said, said
-            return
-        assert done.returncode == 0, said
+        else:
+            assert done.returncode == 0, said
+            self.check(done, spark=spark)
+
+    def check(self, done: subprocess.CompletedProcess[str], *, spark: bool = False) -> None:
+        """Assert that no coordinator logged an unexpected error, and that nothing was said where all is silent."""
         for log in self.temporary.rglob("coordinator-*.log"):
-            assert "Traceback" not in log.read_text(errors="replace")
+            assert "Traceback" not in (text := log.read_text(errors="replace")), text
         if self.environment.is_silent:
-            assert complaints(done, spark=spark) == []
+            said = complaints(done, spark=spark)
+            assert said == [], said
 
     def close(self) -> None:
         """End the coordinators of the program. Those of a user without a home have ended with their processes' tree."""
