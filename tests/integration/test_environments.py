@@ -30,6 +30,8 @@ WITHOUT = {
 """The programs and pages that no environment runs, and the reason."""
 NOT_THERE = {
     ("queue.py", KIT): "whether pytest has imported Python's queue before depends on its plugins",
+    ("queue.py", SPARK): "Spark itself can't be imported: py4j needs Python's queue",
+    ("secrets.py and email.py", "docs/run/watching.md: Views: groups as tables"): "pandas needs Python's secrets",
 }
 """An environment, and a page, or SPARK for all programs with it -> the reason."""
 MORE_TOPICS = ("orders.retry", "dlq.billing", "dlq.payments")
@@ -199,7 +201,7 @@ def with_records(program: Program, kafka: KafkaBroker, unique: Callable[[str], s
     archive.mkdir(exist_ok=True)
     names = {"localhost:9092": kafka.bootstrap, "/data/archive/billing": str(archive)}
     text = with_names(program.text.replace("1207", "0"), {**names, "billing": group, "payments": group, **topics})
-    text = text.replace("checkpoints/", f"checkpoints/{group}/").replace("output/", f"output/{group}/")
+    text = text.replace("checkpoints/", f"checkpoints/{orders}/").replace("output/", f"output/{orders}/")
     value = '{"amount": 1}' if "amount" in text else "1"
     if text.endswith(END):
         kafka.produce(orders, [value] * RECORDS)
