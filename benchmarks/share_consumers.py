@@ -20,9 +20,10 @@ from benchmarks.topics import Topic
 from benchmarks.workloads import from_earliest
 from tests.support.kafka_broker import KafkaBroker
 
-NATIVE, OURS, OURS_LARGE = "native", "ours", "ours, 5,000 a poll"
+NATIVE, OURS, ORDERED, OURS_LARGE = "native", "ours", "ours, in order", "ours, 5,000 a poll"
 """The kinds of consumers. A native group acquires the producer's batches whole, thousands of records in one poll; ours
-cuts at max.poll.records, which the third kind raises to ``LARGE_POLL``."""
+cuts at max.poll.records, which the last kind raises to ``LARGE_POLL``. The third kind's group has
+share.order=partition."""
 LARGE_POLL = 5_000
 TIMES_NATIVE = 1.5
 """The target: records a second of ours, as a multiple of confluent's."""
@@ -59,11 +60,11 @@ class Read(NamedTuple):
 
 def share_consumer_rows(broker: KafkaBroker, topic: Topic, *, records: int, rounds: int) -> list[Row]:
     """Measure both classes in turns, each time in a new group from the topic's first record on."""
-    found: dict[str, list[Read]] = {NATIVE: [], OURS: [], OURS_LARGE: []}
+    found: dict[str, list[Read]] = {kind: [] for kind in (NATIVE, OURS, ORDERED, OURS_LARGE)}
     for _ in range(rounds):
         for kind, reads in found.items():
             reads.append(_alone(_read, kind, broker.bootstrap, _new_group(broker, kind), topic.name, records))
-    native, ours, large = (statistics.median(read.rate for read in reads) for reads in found.values())
+    native, ours, ordered, large = (statistics.median(read.rate for read in reads) for reads in found.values())
     each = "; ".join(
         f"{kind}: {statistics.median(read.us_each for read in reads):.1f} µs CPU a record, "
         f"{statistics.median(read.records / read.polls for read in reads):,.0f} records a poll"
@@ -73,6 +74,7 @@ def share_consumer_rows(broker: KafkaBroker, topic: Topic, *, records: int, roun
     return [
         Row(name="ShareConsumer: records/s, confluent's", value=native),
         Row(name="ShareConsumer: records/s, ours", value=ours),
+        Row(name="ShareConsumer: records/s, ours, share.order=partition", value=ordered),
         Row(name="ShareConsumer: records/s, ours, max.poll.records=5000", value=large),
         Row(name="ShareConsumer: ours / confluent's", value=ours / native, at_least=TIMES_NATIVE, how=how),
     ]
@@ -168,7 +170,8 @@ def _consumer(kind: str, bootstrap: str, group: str, topic: str) -> Any:
     else:
         from sharegroup import ShareConsumer as OwnShareConsumer
 
-        own = {"share.auto.offset.reset": "earliest"} | ({"max.poll.records": LARGE_POLL} if kind == OURS_LARGE else {})
+        more = {OURS_LARGE: {"max.poll.records": LARGE_POLL}, ORDERED: {"share.order": "partition"}}.get(kind, {})
+        own = {"share.auto.offset.reset": "earliest", **more}
         consumer = OwnShareConsumer({**config, **own})
     consumer.subscribe([topic])
     return consumer
