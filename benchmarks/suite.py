@@ -20,6 +20,7 @@ from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
 from benchmarks.kept_query import kept_query_rows
 from benchmarks.load_costs import loaded_rows
+from benchmarks.order import order_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
 from benchmarks.share_consumers import share_consumer_rows, skewed_rows, slow_query_rows, slow_work_rows
@@ -65,6 +66,7 @@ PARTS = (
     "growth",
     "load",
     "hosts",
+    "order",
 )
 WITH_SPARK = {"throughput", "zstd", "lz4", "large", "cpu", "secured", "two-brokers", "small", "idle", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
@@ -139,6 +141,9 @@ class Suite:
         if "hosts" in parts:
             self._say("several hosts")
             self.rows += host_rows(broker, rounds=2 if self._quick else 5, seconds=10 if self._quick else 30)
+        if "order" in parts:
+            self._say("two queries in order")
+            self.rows += order_rows(broker, rounds=2 if self._quick else 5)
         if "growth" not in parts:
             return
         self._say(f"growth: runs, up to {self._most_runs:,}")

@@ -86,7 +86,7 @@ def takeover_s(broker: KafkaBroker, kind: str, folder: Path) -> Takeover:
         each.mkdir(parents=True)
     with contextlib.ExitStack() as ends:
         ends.enter_context(patch.dict(os.environ, {RUNTIME: str(folder)}))  # where coordinators are looked for
-        produced = ends.enter_context(_producing(broker, topic))
+        produced = ends.enter_context(producing(broker, topic))
         for host in (one, two):
             ends.callback(kill_coordinators, host)
         owner = ConsumerProgram(folder, "owner", _arguments(broker, group, topic), **{RUNTIME: str(one)})
@@ -111,7 +111,7 @@ def standalone_takeover_s(broker: KafkaBroker, folder: Path) -> Takeover:
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as ends:
         running, _ = ends.enter_context(two_coordinators(folder, broker.bootstrap))
-        produced = ends.enter_context(_producing(broker, topic))
+        produced = ends.enter_context(producing(broker, topic))
         found = {
             "share.coordinator.endpoint": ",".join(each.endpoint for each in running),
             "share.coordinator.token.file": str(running[0].token_file),
@@ -163,15 +163,16 @@ def _member(
 
 
 @contextlib.contextmanager
-def _producing(broker: KafkaBroker, topic: str) -> Iterator[Callable[[], int]]:
-    """Produce a record each RECORD_EACH_S. Yields the function that says how many there are."""
+def producing(broker: KafkaBroker, topic: str, partitions: int = 1) -> Iterator[Callable[[], int]]:
+    """Produce a record each RECORD_EACH_S, to the partitions in turn. Yields the function that says how many there
+    are."""
     ended, count = threading.Event(), 0
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def produce() -> None:
         nonlocal count
         while not ended.wait(RECORD_EACH_S):
-            producer.produce(topic, str(count))
+            producer.produce(topic, str(count), partition=count % partitions)
             producer.flush()
             count += 1
 
