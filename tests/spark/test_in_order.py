@@ -1,13 +1,19 @@
-"""Order by partition in a query: sharegroup.in_order defers what follows a release."""
+"""Order by partition in queries: sharegroup.in_order defers what follows a release, and kills change no order."""
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
-from tests.support.group_state import describe
+from benchmarks.order import divided_s, owner_killed_s
+from sharegroup.__main__ import run
+from tests.support.group_state import describe, forget_clients
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import numbers
+from tests.support.sink_chaos import BY_COUNT, STOP, VICTIMS, SinkChaos, chaos_job
+from tests.support.sink_reckoning import reckon_in_order
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark]
@@ -67,7 +73,7 @@ def test_a_query_that_releases_accepts_each_partition_in_order(kafka, topic, job
     assert len(accepted) == 40 and len(rows) > 41, "some were released, and deferred"
 
 
-# --- two queries, of which one is killed
+# --- two queries that are killed, or stopped
 
 HOT, RECORDS, SEED = 8, 3_000, 20261128
 
@@ -100,8 +106,8 @@ def test_two_queries_accept_each_key_in_order_though_one_is_killed(kafka, topic,
     driver.kill()
     start(queue.query("a", **sink)).wait(lambda: describe(queue).lag() == 0, "all records are done")
 
-    rows = queue.output().rows
-    accepted = accepted_in_order(rows[rows["acknowledgement"] == "accept"])
+    rows = queue.output().by_work().rows
+    accepted = list(rows[rows["acknowledgement"] == "accept"]["value"])
     assert sorted(accepted) == sorted(keys.keys() - set(rejected)), "none is missing, and none is there twice"
     assert set(rows["query"]) == {"a", "b"}
     for key in set(keys.values()):
@@ -113,7 +119,66 @@ def listed(values):
     return ", ".join(f"'{value}'" for value in values)
 
 
-def accepted_in_order(rows):
-    """The values of the rows by partition, in the order of their batches' work, and in the order of each output."""
-    parts = [(part["at"].min(), list(part["value"])) for _, part in rows.groupby(["partition", "query", "batch"])]
-    return [value for _, values in sorted(parts) for value in values]
+KILLED = (*VICTIMS, "driver", "coordinator")
+STOPPED = (STOP, "driver", STOP)
+
+
+@pytest.mark.soak
+@pytest.mark.broker
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    ("harm", "session_ms", "poison"),
+    [pytest.param(KILLED, 300_000, True, id="kills"), pytest.param(STOPPED, 10_000, False, id="lost locks")],
+)
+def test_each_key_is_accepted_in_order_though_queries_are_harmed(program, tmp_path, capsys, harm, session_ms, poison):
+    """One of 1,000 records is released until its second or third delivery, one of 20 is rejected; in the form without
+    lost locks one kills the work until it is given up. The sinks decide by the delivery count, which kills raise."""
+    with KafkaBroker() as broker:
+        job = chaos_job(
+            broker,
+            tmp_path,
+            **{
+                "share.order": "partition",
+                "share.session.timeout.ms": str(session_ms),
+                "share.release.backoff.ms": "500",
+                "share.poison.solo.timeout.ms": "10000",
+                "maxOffsetsPerTrigger": "1000",
+                "share.isolation.base": "1000",
+            },
+        )
+        given = {"columns": BY_COUNT, "sink_options": {"outputOnReplay": "replaces"}, "victims": harm}
+        chaos = SinkChaos(job, broker, program, SEED, ("a", "b"), in_order=True, **given)
+        problems = []
+        try:
+            chaos.produce(20_000, poison=poison, transient=0.001, hot=HOT)
+            chaos.run(len(harm), 1_500, lambda: problems.extend(found_by_the_doctor(job, capsys)))
+            result = reckon_in_order(chaos)
+        finally:
+            forget_clients()
+    print(result)
+    assert not result.problems and not problems, (result, problems)
+    assert result.numbers["keys"] > 9_000 and (result.numbers["seen by both queries"] or not chaos.loses_locks)
+
+
+@pytest.mark.soak
+@pytest.mark.broker
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("play", [divided_s, owner_killed_s])
+def test_queries_divide_partitions_and_take_over_in_order(kafka, tmp_path, play):
+    """The play waits until each query has a partition of its own, and until one has taken over the other's."""
+    job = play(kafka, tmp_path / "play").job
+    rows = job.output().last_deliveries().by_work().rows
+    assert set(rows["query"]) == {"a", "b"}
+    for partition in (0, 1):
+        offsets = list(rows[rows["partition"] == partition]["offset"])
+        assert offsets == list(range(len(offsets)))
+    records = describe(job).description.records
+    assert (records.accepted, records.unaccounted) == (len(rows), 0)
+
+
+def found_by_the_doctor(job, capsys):
+    """The doctor's errors and warnings about the group."""
+    capsys.readouterr()
+    run(["doctor", "--bootstrap-server", job.bootstrap, "--group", job.group, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    return [each for each in found if each["group_id"] == job.group and each["severity"] != "note"]

@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.group_state import forget_clients
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.share_job import ShareJob
-from tests.support.sink_chaos import BY_COUNT, CONFIGS, JITTER, PARTITIONS, VICTIMS, SinkChaos
+from tests.support.sink_chaos import BY_COUNT, JITTER, VICTIMS, SinkChaos, chaos_job
 from tests.support.sink_reckoning import reckon, reckon_by_count
 
 RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "16000"))
@@ -36,15 +35,7 @@ def decided_by_count(program, folder, seed):
     """Run a job that decides each record by its delivery count, into a target that replaces its output of a batch, and
     says so. Returns what became of the records."""
     with KafkaBroker() as broker:
-        orders = broker.create_topic("orders", PARTITIONS)
-        job = ShareJob(
-            directory=folder,
-            bootstrap=broker.bootstrap,
-            admin_bootstrap=broker.bootstrap,
-            group="billing",
-            topics=(orders,),
-            options={**CONFIGS, **sizes(RECORDS), "share.release.backoff.ms": "500"},
-        )
+        job = chaos_job(broker, folder, **sizes(RECORDS), **{"share.release.backoff.ms": "500"})
         replaces = {"outputOnReplay": "replaces"}
         chaos = SinkChaos(job, broker, program, seed, QUERIES, columns=BY_COUNT, sink_options=replaces)
         try:
@@ -83,20 +74,8 @@ def test_with_kills_each_record_is_accepted_or_dead_lettered(
 ):
     """The long form has a record that kills the work, too: tests/spark/test_poison.py has a short form of that."""
     with KafkaBroker() as broker:
-        orders = broker.create_topic("orders", PARTITIONS)
-        job = ShareJob(
-            directory=tmp_path,
-            bootstrap=broker.bootstrap,
-            admin_bootstrap=broker.bootstrap,
-            group="billing",
-            topics=(orders,),
-            options={
-                **CONFIGS,
-                **sizes(records),
-                "includeHeaders": "true",
-                "share.release.backoff.jitter": jitter,
-            },
-        )
+        own = {"includeHeaders": "true", "share.release.backoff.jitter": jitter}
+        job = chaos_job(broker, tmp_path, **sizes(records), **own)
         # No driver is killed in the short form: it runs in the session of the other tests.
         chaos = SinkChaos(job, broker, shared_program.get if kills == FEW_KILLS else program, seed, QUERIES)
         try:

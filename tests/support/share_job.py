@@ -110,6 +110,16 @@ class Output:
     def by_query(self) -> dict[str, int]:
         return {str(query): int(count) for query, count in self.rows["query"].value_counts().items()}
 
+    def by_work(self) -> Output:
+        """The same rows of queries with ``columns``, in the order in which these worked on each batch's partitions."""
+        began = self.rows.groupby(["partition", "query", "batch"])["at"].transform("min")
+        return Output(self.rows.assign(began=began).sort_values("began", kind="stable"))
+
+    def last_deliveries(self) -> Output:
+        """Of each record the row of its last delivery, which a target keyed by topic, partition and offset shows."""
+        last = self.rows.groupby(["topic", "partition", "offset"])["deliveryCount"].transform("max")
+        return Output(self.rows[self.rows["deliveryCount"] == last])
+
     def assert_at_least_once(self, expected: Iterable[str]) -> None:
         missing = set(expected) - set(self.rows["value"])
         assert not missing, f"{len(missing)} records are lost: {sorted(missing)[:10]}, of {len(self)}"

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from confluent_kafka import Producer
 
@@ -36,6 +37,8 @@ CONFIGS = {
     "share.session.timeout.ms": "300000",  # a restart with a broker that restarts takes a while on a busy machine
 }
 VICTIMS = ("driver", "coordinator", "broker")
+STOP = "stop"
+"""Another victim: a driver that is stopped until the group has given its records to another query."""
 AFTER_S = (0.5, 3.0)
 """A kill comes a random time between these, in seconds, after a part of the records is written, or after the kill
 before."""
@@ -81,9 +84,21 @@ class _Driver:
     query: RunningQuery | None = None
 
 
+def chaos_job(broker: KafkaBroker, folder: Path, **options: str) -> ShareJob:
+    """A job over a new topic of this broker."""
+    return ShareJob(
+        directory=folder,
+        bootstrap=broker.bootstrap,
+        admin_bootstrap=broker.bootstrap,
+        group="billing",
+        topics=(broker.create_topic("orders", PARTITIONS),),
+        options={**CONFIGS, **options},
+    )
+
+
 class SinkChaos:
     """Use `run()`, then check the outputs (tests.support.sink_reckoning). Each of the ``queries`` has a program, an
-    output and an archive of its own."""
+    output and an archive of its own. ``in_order``: the sinks defer what follows a release."""
 
     def __init__(
         self,
@@ -95,6 +110,8 @@ class SinkChaos:
         *,
         columns: Mapping[str, str] = COLUMNS,
         sink_options: Mapping[str, str] | None = None,
+        victims: Sequence[str] = VICTIMS,
+        in_order: bool = False,
     ) -> None:
         self.job, self.broker, self.seed = job, broker, seed
         self.dlq = broker.create_topic("dlq", DLQ_PARTITIONS)
@@ -103,26 +120,37 @@ class SinkChaos:
         self.produced: dict[tuple[int, int], tuple[bytes | None, bytes | None, Headers]] = {}
         self.poison: tuple[str, ...] = ()
         self._columns, self._sink_options = dict(columns), dict(sink_options or {})
+        self._all_victims, self._in_order = tuple(victims), in_order
         self._chance = random.Random(seed)
         self._start = start
         self._drivers = [_Driver(name, start()) for name in queries]
         self._spare: SparkProgram | None = None
 
-    def produce(self, count: int, *, poison: bool = True) -> None:
-        """The records, scattered, one of them poison; what the topic holds is read back by a plain consumer."""
+    @property
+    def loses_locks(self) -> bool:
+        """Whether a victim stands still until its records are another query's."""
+        return STOP in self._all_victims
+
+    def produce(self, count: int, *, poison: bool = True, transient: float = TRANSIENT, hot: int = 0) -> None:
+        """The records, scattered, one of them poison; what the topic holds is read back by a plain consumer.
+
+        ``transient``: the share of records that are released at first. ``hot``: every second record has one of so many
+        keys, the others have a key each, and the keys choose the partitions."""
         (topic,) = self.job.topics
         poisonous = self._chance.randrange(count)
         self.poison = (f"p{poisonous}",) if poison else ()
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5, "log_level": 0})
         for number in range(count):
             drawn = self._chance.random()
-            kind = "r" if drawn < REJECTED else "t" if drawn > 1 - TRANSIENT else "a"
+            kind = "r" if drawn < REJECTED else "t" if drawn > 1 - transient else "a"
             kind = "p" if poison and number == poisonous else kind
             headers = [("n", str(number).encode()), ("n", None)] if kind != "a" else None
-            key = None if number % 7 == 0 else f"key {number}"
+            key, partition = None if number % 7 == 0 else f"key {number}", number % PARTITIONS
+            if hot:
+                key, partition = f"hot {self._chance.randrange(hot)}" if number % 2 else f"cold {number}", -1
             while True:
                 try:
-                    producer.produce(topic, f"{kind}{number}", key, number % PARTITIONS, headers=headers)
+                    producer.produce(topic, f"{kind}{number}", key, partition, headers=headers)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -131,9 +159,9 @@ class SinkChaos:
             self.produced[each.partition, each.offset] = each.key, each.value, each.headers
         assert len(self.produced) == count
 
-    def run(self, kills: int, timeout_s: float) -> None:
+    def run(self, kills: int, timeout_s: float, then: Callable[[], object] = lambda: None) -> None:
         """Runs until the group is done with all records and ``kills`` kills are over. A query that fails is started
-        again."""
+        again. ``then`` is called at the end, while the queries run."""
         began = time.monotonic()
         victims = self._victims(kills)
         self._spare = self._start() if "driver" in victims else None  # it starts while the first one works
@@ -155,6 +183,7 @@ class SinkChaos:
 
         try:
             wait_until(through, timeout_s=timeout_s, interval_s=0.1, what=f"all is done; {self.happened}")
+            then()
         finally:
             self.happened.seconds = time.monotonic() - began
             for driver in self._drivers:
@@ -171,11 +200,13 @@ class SinkChaos:
             poison=self.poison,
             sink="acknowledge+replace",
             sink_options=self.job.sink_options(**own, **self._sink_options),
+            in_order=self._in_order,
         )
 
     def _victims(self, kills: int) -> list[str]:
         """Each kind as often as it goes, and chance for the rest; in an order of chance."""
-        chosen = [*VICTIMS * (kills // len(VICTIMS)), *self._chance.sample(VICTIMS, kills % len(VICTIMS))]
+        kinds = self._all_victims
+        chosen = [*kinds * (kills // len(kinds)), *self._chance.sample(kinds, kills % len(kinds))]
         self._chance.shuffle(chosen)
         return chosen
 
@@ -185,9 +216,25 @@ class SinkChaos:
             (self._drivers[0] if len(self._drivers) == 1 else self._chance.choice(self._drivers)).program.kill()
         elif victim == "coordinator":
             kill_coordinators()
+        elif victim == STOP:
+            self._stop_beyond_its_session(self._chance.choice(self._drivers))
         else:
             self.broker.kill()
             self.broker.start()
+
+    def _stop_beyond_its_session(self, stopped: _Driver) -> None:
+        """SIGSTOP of a driver and its workers until its session has ended, and the other query has begun a batch since
+        then, or has done all that there is; then SIGCONT."""
+        (other,) = (each.query for each in self._drivers if each is not stopped)
+        assert other is not None
+        stopped.program.pause()
+        try:
+            others = len(self._drivers) - 1
+            other.wait(lambda: describe(self.job).active_members() <= others, "the stopped query's session has ended")
+            batches = len(other.events("written")) + 2
+            other.wait(lambda: len(other.events("written")) >= batches or self._done(), "it has begun another batch")
+        finally:
+            stopped.program.resume()
 
     def _revive(self) -> None:
         """As a job scheduler would: what has ended is started again."""

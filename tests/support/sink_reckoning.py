@@ -48,9 +48,11 @@ class _Found:
 
     def __init__(self, chaos: SinkChaos) -> None:
         self.values = {place: (value or b"").decode() for place, (_, value, _) in chaos.produced.items()}
-        rows = chaos.job.output().rows
+        output = chaos.job.output()
+        rows = output.rows
         self.committed = Output(rows.sort_values("deliveryCount"))
-        self.accepted = rows[rows["acknowledgement"] == "accept"]
+        shown = (output.last_deliveries() if chaos.loses_locks else output).by_work().rows
+        self.accepted = shown[shown["acknowledgement"] == "accept"]
         self.seen = chaos.job.seen()
         self.letters: dict[Place, list[DeadLetter]] = defaultdict(list)
         for letter in read_dead_letters(chaos.broker.bootstrap, chaos.dlq):
@@ -92,6 +94,25 @@ def reckon_by_count(chaos: SinkChaos) -> Reckoning:
         "kills": [victim for _, victim in chaos.happened.kills],
         "replayed, and decided by the count": int((attempts > 1).sum()),
     }
+    return result
+
+
+def reckon_in_order(chaos: SinkChaos) -> Reckoning:
+    """As :func:`reckon_by_count`; and each partition's accepted records, so each key's, are in the order of the log. If
+    locks were lost, the output is judged as a target that is keyed by record shows it."""
+    result, found = reckon_by_count(chaos), _Found(chaos)
+    accepted = _places(found.accepted)
+    keys = {place: key for place, (key, _, _) in chaos.produced.items()}
+    for kind, name_of in (("partitions", lambda place: place[0]), ("keys", keys.get)):
+        by_name: dict[Any, list[Place]] = defaultdict(list)
+        for place in accepted:
+            by_name[name_of(place)].append(place)
+        result.expect([n for n, places in by_name.items() if places != sorted(places)], f"{kind} are out of order")
+        result.numbers[kind] = len(by_name)
+    holders = found.seen.groupby(["partition", "offset"])["query"].nunique()
+    result.numbers["seen by both queries"] = int((holders > 1).sum())
+    unaccounted = state_of(chaos).description.records.unaccounted
+    result.expect([unaccounted] if unaccounted else (), "unaccounted")
     return result
 
 

@@ -247,6 +247,16 @@ class SparkProgram:
         self._process.wait(KILL_TIMEOUT_S)
         wait_until(lambda: all(map(has_ended, found)), timeout_s=KILL_TIMEOUT_S, what=f"{self!r} has ended")
 
+    def pause(self) -> None:
+        """SIGSTOP of the same processes."""
+        suspend_processes(self.processes)
+
+    def resume(self) -> None:
+        """SIGCONT of the same processes."""
+        for each in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
+
     def end(self) -> None:
         """The end of its commands, at which the program stops its session and ends by itself."""
         assert self._process.stdin is not None
@@ -275,14 +285,21 @@ class SparkProgram:
 
 def kill_processes(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     """SIGKILL of all processes that ``find`` returns, as when a host goes away; returns those."""
-    found = find()
-    for each in found:  # all stand still first: nobody starts, or says, anything meanwhile
-        with contextlib.suppress(psutil.NoSuchProcess):
-            each.suspend()
-    found = [*found, *(each for each in find() if each not in found)]
+    found = suspend_processes(find)  # all stand still first: nobody starts, or says, anything meanwhile
     for each in found:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(signal.SIGKILL)
+    return found
+
+
+def suspend_processes(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """SIGSTOP of all processes that ``find`` returns; returns those."""
+    found: list[psutil.Process] = []
+    while new := [each for each in find() if each not in found]:  # also what they started in the meantime
+        for each in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
+        found += new
     return found
 
 
