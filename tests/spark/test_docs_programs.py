@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
 from tests.support.readme import END, printed, until_idle
 from tests.support.share_job import numbers
+from tests.support.spark_program import BATCH_TIMEOUT_S, SLOW_START
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
@@ -45,32 +47,81 @@ def test_the_sinks_program_in_foreachbatch_writes_what_it_accepts(kafka, orders,
     assert describe(queue).lag() == 0
 
 
-def test_the_program_of_order_writes_each_partition_in_order(kafka, topic, job, shared_program, tmp_path):
-    orders = topic("orders", 4)
-    kafka.produce(orders, numbers(100))
-    queue = job(orders)
-    program = (
+def of_order(kafka, orders, queue, folder):
+    """The program of docs/learn/order.md, whose query goes on when the program has run."""
+    return (
         printed("docs/learn/order.md", "Outcomes by row")
         .replace("localhost:9092", kafka.bootstrap)
         .replace('"orders"', repr(orders))
         .replace('"billing"', repr(queue.group))
-        .replace("output/", f"{tmp_path}/output/")
-        .replace("checkpoints/", f"{tmp_path}/checkpoints/")
+        .replace("output/", f"{folder}/output/")
+        .replace("checkpoints/", f"{folder}/checkpoints/")
         .removesuffix(END)
     )
-    shared_program.get().run(RUN, program=program)
-    try:  # not until the query is idle: it is, too, while a released record waits
-        wait_until(lambda: describe(queue).lag() == 0, what="all records are done")
-    finally:
-        shared_program.get().run(STOP)
-    files = (tmp_path / "output" / "billing").glob("batch=*/*.parquet")
+
+
+def assert_in_order(folder, produced):
+    """The output has each record once, and each partition in order."""
+    files = (folder / "output" / "billing").glob("batch=*/*.parquet")
     files = sorted(files, key=lambda path: (int(path.parent.name.split("=")[1]), path.name))
     rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
     for partition in range(4):
         offsets = [row["offset"] for row in rows if row["partition"] == partition]
         assert offsets == list(range(len(offsets)))
-    assert sorted(int(row["value"]) for row in rows) == list(range(100))
-    assert {int(row["value"]) for row in rows if row["deliveryCount"] > 1} >= {7, 47, 87}
+    assert sorted(int(row["value"]) for row in rows) == list(range(produced))
+    early = {number for number in range(produced) if number % 40 == 7}
+    assert {int(row["value"]) for row in rows if row["deliveryCount"] > 1} >= early
+
+
+def test_the_program_of_order_writes_each_partition_in_order(kafka, topic, job, shared_program, tmp_path):
+    orders = topic("orders", 4)
+    kafka.produce(orders, numbers(100))
+    queue = job(orders)
+    shared_program.get().run(RUN, program=of_order(kafka, orders, queue, tmp_path))
+    try:  # not until the query is idle: it is, too, while a released record waits
+        wait_until(lambda: describe(queue).lag() == 0, what="all records are done")
+    finally:
+        shared_program.get().run(STOP)
+    assert_in_order(tmp_path, 100)
+
+
+RUN_HELD = """
+from tests.support.printed_steps import hold_at, run_as_scheduled
+
+def run(spark, program, errors, held):
+    if held:
+        hold_at(*held)
+    run_as_scheduled(spark, program, errors)
+"""
+KILLS = [("acquired", 2), ("decided", 1), ("acknowledged", 2), ("written", 1), ("committed", 2), ("written", 2)]
+KILLS += [("acknowledged", 1), ("decided", 2)]
+"""Step, and number of the batch in its run: batch 1 is the one that the kill before left unfinished, if it did."""
+EACH_RUN = 40
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2_400)
+def test_the_program_of_order_is_killed_at_each_of_its_steps(kafka, topic, job, program, tmp_path):
+    """Each kill takes the coordinator, too."""
+    orders, errors = topic("orders", 4), tmp_path / "errors"
+    queue = job(orders)
+    text, checkpoint = of_order(kafka, orders, queue, tmp_path), f"{tmp_path}/checkpoints/billing"
+    following = program()
+    for number, (step, batch) in enumerate([*KILLS, ("", 0)]):
+        kafka.produce(orders, numbers(EACH_RUN, first=number * EACH_RUN))
+        driver, reached = following, tmp_path / f"reached-{number}"
+        held = [step, batch, str(reached), checkpoint] if step else []
+        driver.run(RUN_HELD, program=text, errors=str(errors), held=held)
+        if step:
+            following = program()  # it starts while this one works
+            wait_until(reached.exists, timeout_s=BATCH_TIMEOUT_S, what=f"batch {batch} of run {number} is {step}")
+        else:
+            wait_until(lambda: describe(queue).lag() == 0, timeout_s=BATCH_TIMEOUT_S, what="all records are done")
+        driver.kill()
+        assert kill_coordinators()
+    assert_in_order(tmp_path, (len(KILLS) + 1) * EACH_RUN)
+    assert describe(queue).description.records.unaccounted == 0
+    assert all(SLOW_START in line for line in (errors.read_text().splitlines() if errors.exists() else ()))
 
 
 def test_the_program_of_views_shows_the_group(kafka, orders, job, shared_program, start):

@@ -87,20 +87,21 @@ def of_the_page(name: str, names: dict[str, Any]) -> tuple[Any, str]:
     raise AssertionError(f"{PAGE} has no function {name}")
 
 
-def held_at(call: int, file: str) -> Callable[..., Callable[..., None]]:
+def held_at(call: int, file: str, hold: Callable[[str], None] = hold) -> Callable[..., Callable[..., Any]]:
     """Wraps a function, which then holds before or after its call of this number."""
     calls = []
 
-    def wrap(function: Callable[..., None], after: bool) -> Callable[..., None]:
+    def wrap(function: Callable[..., Any], after: bool) -> Callable[..., Any]:
         @wraps(function)
-        def held(*given: Any) -> None:
+        def held(*given: Any, **more: Any) -> Any:
             calls.append(given)
             is_here = len(calls) == call
             if is_here and not after:
                 hold(file)
-            function(*given)
+            found = function(*given, **more)
             if is_here and after:
                 hold(file)
+            return found
 
         return held
 
