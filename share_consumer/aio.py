@@ -74,7 +74,7 @@ class AsyncShareConsumer:
         return messages
 
     async def _held_back(self, timeout: float) -> Messages:
-        """Poll. No commit accepts these records until each of them is handed out."""
+        """Poll. A commit accepts none of these records before all of them are handed out."""
         if self._cancelled is not None and (messages := await self._late_answer(self._cancelled)):
             return messages
         try:

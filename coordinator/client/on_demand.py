@@ -249,7 +249,7 @@ class OnDemand:
         one."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
-        """Whether a coordinator that comes before this one may answer again."""
+        """Whether a coordinator that stands before this one in the group's order may answer again."""
         return False
 
     @property

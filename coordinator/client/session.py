@@ -92,8 +92,8 @@ class MemberSession:
     ) -> None:
         """Joins the group at once. ``idle_after_s``: a member that sends no request for this long sends no heartbeats
         until its next request, so that its session ends and others get its partitions. It counts as idle only when the
-        locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: for
-        how many seconds the locks last of records that an earlier session acquired. ``member_name``, ``client_id``,
+        locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: how
+        many seconds a lock lasts, for records that an earlier session acquired. ``member_name``, ``client_id``,
         ``client_pid``: as in JoinGroup; without a process id, this process is named.
 
         Raises:

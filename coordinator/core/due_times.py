@@ -82,11 +82,13 @@ class LockIndex:
     # --- deadlines, as they are and as they are kept
 
     def kept(self, runs: Runs) -> Runs:
-        """The runs with kept deadlines, for memory; those given have deadlines of the clock, or none."""
+        """Returns the runs with kept deadlines, for memory. The deadlines of the given runs are times of the clock, or
+        none."""
         return runs if self._is_new else tuple((first, last, self._kept(run)) for first, last, run in runs)
 
     def shown(self, runs: Iterable[tuple[int, int, Run]]) -> Runs:
-        """The runs with deadlines of the clock, for the log; those given have kept deadlines, or none."""
+        """Returns the runs with their deadlines as times of the clock, for the log. The given runs have kept deadlines,
+        or none."""
         if self._is_new:
             return tuple((first, last, run) for first, last, run in runs)
         return tuple((first, last, self._shown(run)) for first, last, run in runs)

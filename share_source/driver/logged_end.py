@@ -30,7 +30,7 @@ class LoggedEnd(NamedTuple):
     offered: bool = False
 
     def partitions_asked(self, start: Offset, end: Offset) -> LoggedEnd:
-        """Returns the knowledge after ``partitions(start, end)``. Raises LogNotTold if there is a log, though Spark
+        """Returns what is known after ``partitions(start, end)``. Raises LogNotTold if there is a log, though Spark
         asked for an offset first, as if there were none."""
         if self.end is None and self.initial is not None and start != self.initial:
             raise LogNotTold()

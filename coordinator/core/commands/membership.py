@@ -286,7 +286,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
 
 
 def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
-    """Log records that bound the times that are ahead of the clock, in up to MOST_ENDED_RUNS runs."""
+    """Returns log records that cut times which lie too far ahead of the clock, in up to MOST_ENDED_RUNS runs."""
     changes = Changes()
     for key, partition in group.partitions.items():
         for first, last, run in ahead(partition.runs, now_ms):

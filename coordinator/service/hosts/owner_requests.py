@@ -65,7 +65,8 @@ DEAF_S, MOST_DEAF_S = 2.0, 30.0
 """A reader begins anew if it has read none of its ticks this many seconds after a broker took a tick: soon enough that
 no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_S."""
 RESTS_AFTER_S = 60.0
-"""An owner reads a partition of a request topic for this many seconds after the last request for this process."""
+"""An owner reads a partition of a request topic for this many seconds after the last request that was for this
+process."""
 ANSWERS_KEPT_S = 300.0
 """An answer is kept for this many seconds, in case the same request comes again: a client retries for the same time by
 default (share.broker.outage.timeout.ms)."""

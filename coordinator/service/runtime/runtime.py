@@ -128,8 +128,8 @@ class CoordinatorRuntime:
     ) -> None:
         """``measures`` None: nothing is measured. ``clock`` returns the time that ``step`` is called with. It is read
         again after a load, which may take long; None: a load takes no time. ``bounds``: those of the groups' stored
-        configs. ``keeps_measures``: ``rested`` has the measures of the groups that were unloaded at rest; only where no
-        other process can take them unnoticed."""
+        configs. ``keeps_measures``: ``rested`` keeps the measures of groups that were unloaded at rest. Only for a
+        store whose groups no other process can take unnoticed."""
         self.store = store
         self._bounds, self._keeps_measures = bounds, keeps_measures
         self.rested: dict[str, GroupMeasures] = {}
