@@ -343,7 +343,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _may_pass_soon(error: BaseException) -> bool:
-    """Whether a retry may help before any call has worked. An unreachable broker may have a wrong address, and a
-    coordinator's host may be unknown or its certificate not trusted: then no retry helps. A person learns at once how
-    long to wait for members."""
+    """Whether a retry may help before any call has worked. It does not if a broker can't be reached (the address may be
+    wrong), or if a coordinator's host is unknown or its certificate not trusted. Nor after MembersNotKnown: a person
+    should learn at once how long to wait."""
     return _may_pass(error) and not isinstance(error, (BrokerNotReachable, MembersNotKnown, Refused))

@@ -166,8 +166,8 @@ class OnDemand:
 
     @property
     def key(self) -> str:
-        """Names this coordinator's files: hosts, which may share the runtime directory, clusters and stores have
-        different keys."""
+        """The part of this coordinator's file names that is its own: each host, cluster and store has a different key,
+        since hosts may share the runtime directory."""
         facts = self.cluster_id, self.state_store, *host_facts()
         return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 

@@ -282,8 +282,8 @@ class DeadlinesExtended(Record, frozen=True):
 class PlanAcquired(Record, frozen=True):
     """A member acquired these ranges. A query's acquisition is the member's newest plan.
 
-    unreported_losses: what the logs lost while no query read it; the start of the plan reports these losses. Among them
-        are all of the group's for the topics ``reported_topic_ids`` (ids).
+    unreported_losses: what the logs lost while no query read it; the start of the plan reports these losses. They
+        include all losses that the group had to report of the topics ``reported_topic_ids``.
     superseded_plans: plans that this one supersedes, the oldest first.
     explicit: if Spark commits the batch without reading it, its records are released.
     """
@@ -315,7 +315,8 @@ class PlanStarted(Record, frozen=True):
     started: the delivery has begun, so that a replay counts as a failure.
     reclaims: how often a later process has reclaimed the plan.
     explicit: in this attempt at the batch, records that no sink decided are released.
-    data_loss: the losses that the reply reports, with those that the group had of the topics ``reported_topic_ids``.
+    data_loss: the losses that the reply reports, among them those that the group had to report of the topics
+        ``reported_topic_ids``.
     unreported_losses: losses that are still to be reported.
     replaced_plan_id: the newest plan, if this superseded plan replaces it; this plan is empty then.
     fail_on_data_loss: whether a task of this attempt fails if a record is gone when the task reads.

@@ -43,9 +43,9 @@ class Breaker(NamedTuple):
     """A query's breaker. It is closed, and only counts, while ``pauses`` is 0.
 
     released, records: how many of the records sinks released in the last plans, as long as each was mostly released.
-    pauses: how many plans were mostly released since the breaker opened; the first of them opened it. since_ms: when
-    the breaker opened. until_ms: until then the query acquires nothing. paused_ms: the sum of all pauses since the
-    breaker opened, in milliseconds.
+    pauses: how many plans were mostly released since the breaker opened; the first of them opened it.
+    since_ms: when the breaker opened. until_ms: until then the query acquires nothing.
+    paused_ms: the sum of all pauses since the breaker opened, in milliseconds.
     """
 
     released: Offset

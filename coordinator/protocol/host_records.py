@@ -35,7 +35,8 @@ MOST_BODY_BYTES = 100 << 20
 """An asker does not send a larger body, and an owner refuses parts of one. The number is the default of
 socket.request.max.bytes."""
 MOST_ASK_BYTES, MOST_HEADER_BYTES = 4 << 10, 128 << 10
-"""A record with a longer Ask, or a longer other message, is skipped. (A Probe names each request that waits.)"""
+"""A record is skipped if its Ask has more bytes than the first number, or another message more than the second. (A
+Probe is long, since it names each request that waits.)"""
 
 
 class ToOwner(msgspec.Struct, frozen=True, kw_only=True):

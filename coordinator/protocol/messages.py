@@ -205,10 +205,10 @@ class SinkOpened(Message, frozen=True):
 class OutcomesStaged(Message, frozen=True):
     """How many of the rows' records were staged, and how many were stale.
 
-    stale_sample: some stale records, as ``topic-partition@offset (delivery count)``. attempt, plan_id, member_id: for
-    the batch to which the request applies, the number of the delivery, from 0, the plan, and the member that holds it.
-    None and empty if the request applies to no batch, and changed nothing. contradicted: how many records are released
-    because an earlier request of the same attempt named another outcome.
+    stale_sample: some stale records, as ``topic-partition@offset (delivery count)``.
+    attempt, plan_id, member_id: for the batch to which the request applies, the number of the delivery, from 0, the
+        plan, and the member that holds it. None and empty if the request applies to no batch, and changed nothing.
+    contradicted: how many records are released because an earlier request of the same attempt named another outcome.
     """
 
     staged: int = 0
@@ -417,9 +417,9 @@ class TopicPartitions(Message, frozen=True, tag=False):
 class QueryEnding(Message, frozen=True, tag=False):
     """How the processes of a query ended since it last completed a batch.
 
-    times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock. error, text:
-    the named error of the last one; both are empty if it ended without a named error. runs: a newer process of the
-    query runs.
+    times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock.
+    error, text: the named error of the last one; both are empty if it ended without a named error.
+    runs: a newer process of the query runs.
     """
 
     times: int
@@ -613,9 +613,9 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
     """``partitions(end)``: start the plan's delivery, or, in a later process, reclaim the plan (delivery count + 1).
     The same request again in the same member epoch changes nothing.
 
-    acknowledgement_mode: the query's own share.acknowledgement.mode; empty: the group's applies. logged: the plan as
-    Spark's log holds it; None: the member has no log. acquired_here: this process acquired the plan and logged the
-    answer, so each logged offset must be in the group's
+    acknowledgement_mode: the query's own share.acknowledgement.mode; empty: the group's applies.
+    logged: the plan as Spark's log holds it; None: the member has no log.
+    acquired_here: this process acquired the plan and logged the answer, so each logged offset must be in the group's
         plan or left out for a reason.
 
     Raises:
@@ -659,9 +659,10 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     wait_ms: how long to wait if there are no records. A request with ``acknowledgements`` does not wait.
     after: the plan id of the last reply that the consumer received; empty if it has received none; None: not checked.
         The oldest plan that was acquired after that is returned again, since its reply was lost.
-    acquire_mode: the consumer's own mode; empty: the group's applies. acknowledgements: applied before anything is
-    acquired. ahead: acquire nothing if a record is due that isolation delivers apart from others. without: partitions,
-    as (topic id, partition), from which nothing is acquired.
+    acquire_mode: the consumer's own mode; empty: the group's applies.
+    acknowledgements: applied before anything is acquired.
+    ahead: acquire nothing if a record is due that isolation delivers apart from others.
+    without: partitions, as (topic id, partition), from which nothing is acquired.
     """
 
     max_records: Count

@@ -34,7 +34,7 @@ Config = tuple[tuple[str, Any], ...]
 
 HELD_RECORDS = 10_000
 HELD_BYTES = 32 << 20
-"""Once a consumer holds HELD_RECORDS or this many bytes of a partition that is read to its end, it unassigns the
+"""Once a consumer holds HELD_RECORDS or this many bytes of a partition whose ranges are read, it unassigns the
 partition, while it reads others."""
 READ_THROUGH_RECORDS = 20_000
 """A gap of up to this many offsets between two ranges is read through. Moving a consumer would take the same time, and

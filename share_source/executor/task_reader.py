@@ -37,9 +37,11 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     are closed, so that the cache holds none with a wrong position.
 
     Raises:
-        RecordsGone: the log lost records before the task read them, and ``fail_on_data_loss`` is set. RecordsDamaged: a
-        batch can't be read, and ``fail_on_damage`` is set. ReadTimeout: no record came within ``poll_timeout_ms``.
-        ReadDenied: the brokers refuse access to the topic. ReadFailed: reading failed with a permanent error.
+        RecordsGone: the log lost records before the task read them, and ``fail_on_data_loss`` is set.
+        RecordsDamaged: a batch can't be read, and ``fail_on_damage`` is set.
+        ReadTimeout: no record came within ``poll_timeout_ms``.
+        ReadDenied: the brokers refuse access to the topic.
+        ReadFailed: reading failed with a permanent error.
         BrokerSecurityFailed: the brokers refuse the client's credentials.
     """
     log_for_query(group=task.group_id)

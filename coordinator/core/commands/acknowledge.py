@@ -111,7 +111,7 @@ def _partition_records(
 
 
 def _give_back_later(group: ShareGroup, partition: SharePartition, changes: Changes, named: NamedOffsets) -> None:
-    """In an ordered group, add what the member holds after the first record that it released, and does not name."""
+    """In an ordered group, add the records after the first released one that the member holds and does not name."""
     if not group.config.is_ordered:
         return
     released = (first for c in changes.records() for first, _, run in c.runs if run.state == RecordState.AVAILABLE)

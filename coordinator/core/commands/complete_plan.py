@@ -258,8 +258,8 @@ class _Completion:
         return Delay(self._now_ms, 0)
 
     def _own_delay(self, verdict: Verdict | None, otherwise: Delay) -> Delay:
-        """Returns the sink's delay, cut so that it lasts no longer from now on: the owner before may have had another
-        clock. ``otherwise``: the delay of a record for which the sink has named none."""
+        """Returns the sink's delay. It ends no later than the delay would if it began now: an earlier owner may have
+        had another clock. ``otherwise``: the delay of a record for which the sink has named none."""
         if verdict is None or verdict.not_before_ms is None:
             return otherwise
         if verdict.delay_ms is None:

@@ -185,8 +185,8 @@ def _check_mode(
     """Check that the mode in the sink's options, if any, is that in which its batch was acquired.
 
     Raises:
-        AcknowledgementModeDiffers: the sink's options name the other mode. BatchNotNamed: the request does not say to
-        which batch it belongs, and in explicit mode that matters.
+        AcknowledgementModeDiffers: the sink's options name the other mode.
+        BatchNotNamed: the request does not say to which batch it belongs, and in explicit mode that matters.
     """
     own = command.acknowledgement_mode
     differing = [plan for plan in spoken_for or plans if own and plan.explicit != (own == "explicit")]

@@ -89,8 +89,9 @@ class Subscription:
         """Check the names, without asking the cluster.
 
         Raises:
-            InvalidRequest: more than one of topics, pattern and partitions is given. InvalidTopicPattern: the pattern
-            is no regular expression. TopicKept: a topic is one of Kafka's own or ours.
+            InvalidRequest: more than one of topics, pattern and partitions is given.
+            InvalidTopicPattern: the pattern is no regular expression.
+            TopicKept: a topic is one of Kafka's own or ours.
         """
         if sum((bool(self.topics), self.pattern is not None, bool(self.assign))) > 1:
             raise InvalidRequest(

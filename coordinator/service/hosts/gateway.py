@@ -166,10 +166,12 @@ class Gateway:
         the name of the client's token. An error about the owner itself names its host.
 
         Raises:
-            GroupOfAnotherVersion: the owner lives, and can't be asked. OwnerAway: the owner does not answer. If the
-            group has moved, the request was not carried out; else the outcome is unknown. CoordinatorNotAvailable: no
-            answer came in time. OwnerMissing: it does not answer, and this process lacks the ACLs to find out whether
-            it is gone. HostTopicNotAuthorized, HostTopicUnfit, BrokerNotReachable: the owner can't be asked.
+            GroupOfAnotherVersion: the owner lives, and can't be asked.
+            OwnerAway: the owner does not answer. If the group has moved, the request was not carried out; else the
+                outcome is unknown.
+            CoordinatorNotAvailable: no answer came in time.
+            OwnerMissing: it does not answer, and this process lacks the ACLs to find out whether it is gone.
+            HostTopicNotAuthorized, HostTopicUnfit, BrokerNotReachable: the owner can't be asked.
             RequestTooLarge: it takes no such request from another host.
         """
         if len(body) > MOST_BODY_BYTES:
