@@ -27,6 +27,9 @@ class StderrCapture:
     """Redirects descriptor 2 to the log from its construction until :meth:`close`. :attr:`stream` is the original
     standard error.
 
+    No write to descriptor 2 waits: lines that come faster than they are logged are lost. librdkafka holds Python's GIL
+    while it makes a client. If it waited then for the thread that logs, which needs the GIL, both would wait for ever.
+
     Meanwhile ``logging`` is silent about lines that it can't write (a full disk): it would report each to descriptor 2,
     as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever.
     """
@@ -37,6 +40,7 @@ class StderrCapture:
         faulthandler.enable(self.stream)
         self._raised, logging.raiseExceptions = logging.raiseExceptions, False
         reading, writing = os.pipe()
+        os.set_blocking(writing, False)
         os.dup2(writing, 2)
         os.close(writing)
         self._thread = threading.Thread(target=self._read, args=(reading,), name="share-native-log", daemon=True)

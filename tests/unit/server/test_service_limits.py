@@ -117,6 +117,24 @@ def test_a_log_that_cannot_be_written_stops_no_thread():
     assert found.stdout == "goes on\n"
 
 
+def test_a_c_library_that_floods_under_the_interpreters_lock_stops_nothing():
+    """As librdkafka does where it makes a client, with debug=all."""
+    program = (
+        "import ctypes, logging\n"
+        "from coordinator.service.process.stderr_capture import StderrCapture\n"
+        "from coordinator.protocol.repeated_lines import LogOnce\n"
+        "logging.getLogger().addHandler(logging.NullHandler())\n"
+        "native = StderrCapture(LogOnce(logging.getLogger('rate_limited')))\n"
+        "lines = b'a line of librdkafka\\n' * 50\n"
+        "for _ in range(1_000):\n"
+        "    ctypes.PyDLL(None).write(2, lines, len(lines))\n"
+        "native.close()\n"
+        "print('goes on')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert found.stdout == "goes on\n"
+
+
 # --- connections
 
 
