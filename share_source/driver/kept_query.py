@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming import StreamingQuery as ClassicQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from coordinator.protocol import errors
@@ -23,9 +23,6 @@ from coordinator.protocol.log_lines import log_as_chosen
 from share_source.errors import CheckpointChanged, ReadFailed, RecordsDamaged, RecordsGone
 from share_spark.log import LOGGERS
 from share_spark.query_cause import Cause, cause_of
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 MAX_RESTARTS = 100
 """A query that fails this many times in a row, and completes no batch meanwhile, is not started again. With its pauses
@@ -62,9 +59,11 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
         StreamingQueryException: the query ended with an error that a restart does not mend, or too often.
         Exception: ``start`` raised it, or the Spark session has ended.
     """
-    if not callable(start):
-        given = type(start).__name__
-        raise TypeError(f"keep_running takes the function that starts the query, as writer.start; this is a {given}")
+    given: object = start
+    if not callable(given):
+        raise TypeError(
+            f"keep_running takes the function that starts the query, as writer.start; this is a {type(given).__name__}"
+        )
     log_as_chosen(LOGGERS)
     kept = _KeptQuery(start, max_restarts)
     again = Retrying(retry=retry_if_exception(kept.may_start_again), wait=kept.pause_s, before_sleep=kept.log_restart)
@@ -140,9 +139,9 @@ def _completed_a_batch(query: StreamingQuery) -> bool:
     return last is not None and any(each.numInputRows > 0 for each in (last, *query.recentProgress))
 
 
-def _session_has_ended(query: StreamingQuery) -> bool:
+def _session_has_ended(query: object) -> bool:
     """Whether the query's Spark session can start no query any more. Spark Connect's client raises another error."""
-    if not isinstance(query, ClassicQuery):
+    if not isinstance(query, StreamingQuery):
         return False
     context: Any = SparkContext._active_spark_context
     return context is None or context._jsc is None or bool(context._jsc.sc().isStopped())
