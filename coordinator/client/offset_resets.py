@@ -34,7 +34,7 @@ def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[s
         return "timestamp", int((time.time() - to.total_seconds()) * 1000), {}
     if isinstance(to, int):
         if to < 0:
-            raise InvalidReset(what=to, reason="an offset is not negative")
+            raise InvalidReset(what=to, reason="an offset can't be negative")
         return "offset", to, {}
     if isinstance(to, Mapping):
         offsets = {topic: {str(p): offset for p, offset in of_topic.items()} for topic, of_topic in to.items()}

@@ -166,7 +166,7 @@ def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[s
         "opaque",
         "default.topic.config",
     ):
-        raise RefusedOption(option=option, reason="an option is a text, this is code.", instead=_NOT_NEEDED)
+        raise RefusedOption(option=option, reason="an option is a text, and this is code.", instead=_NOT_NEEDED)
 
 
 _OWN_PREFIX = re.compile(r"(?<![\w.])kafka\.(?=[a-z])")

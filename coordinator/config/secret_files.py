@@ -68,7 +68,7 @@ def make_token(key: str, path: str) -> None:
     except OSError as error:
         raise UnusableFile(key=key, path=path, reason=error.strerror or type(error).__name__) from None
     except ValueError:
-        raise UnusableFile(key=key, path=path, reason="a path has no NUL character") from None
+        raise UnusableFile(key=key, path=path, reason="a path can't contain a NUL character") from None
     with os.fdopen(number, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
 
@@ -99,7 +99,7 @@ def read_file(key: str, path: str) -> bytes:
         reason = (error.strerror or type(error).__name__) + _no_path(path)
         raise UnusableFile(key=key, path=path, reason=reason) from None
     except ValueError:
-        raise UnusableFile(key=key, path=path, reason="a path has no NUL character") from None
+        raise UnusableFile(key=key, path=path, reason="a path can't contain a NUL character") from None
 
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")

@@ -93,7 +93,7 @@ def check_order_may_change(group: ShareGroup, config: GroupConfig) -> None:
     """Check that this config keeps share.order, or that no member holds records, and no query may come back to some.
 
     Raises:
-        OrderInUse: share.order would change meanwhile.
+        OrderInUse: share.order would change, although a member holds records or a query may come back to some.
     """
     if config.share_order == group.config.share_order:
         return

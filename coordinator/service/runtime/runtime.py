@@ -330,7 +330,7 @@ class CoordinatorRuntime:
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         if durable := [record for record in decision.records if record.durable]:
             if self.groups.get(group.group_id) is not group:
-                raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change it")
+                raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change the group")
             round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
@@ -488,8 +488,8 @@ class CoordinatorRuntime:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """A context in which a group's state is read. A read may take any time, since a store that gives no record in
-        time raises. ``read_s`` is the end of the last read."""
+        """A context in which a group's state is read. A read may take long; a store from which no record comes in time
+        raises. ``read_s`` is the end of the last read."""
         self.is_reading = True
         try:
             yield
