@@ -255,7 +255,7 @@ class InFlight(UnreadOffsets):
         return sending
 
     def _give_back(self, key: Key, records: _Partition) -> None:
-        """Let go of what a release gives back, before the release is sent."""
+        """Remove the records that a release gives back, before the release is sent."""
         if given_back := self._given_back(key):
             of_offset: tuple[dict[int, Any], ...] = (
                 records.counts, records.messages, records.automatic, records.signals, self._renewed.get(key, {})

@@ -88,7 +88,8 @@ def held_by_others(group: ShareGroup, member: Member, logs: Iterable[Log]) -> li
 
 
 def waits(group: ShareGroup, member: Member, held: list[SharePartition], now_ms: int) -> tuple[MemberWaits, ...]:
-    """The log record that the member waits for ``held``; empty if that is empty, or if the group knows it."""
+    """The log record which says that the member waits for the partitions ``held``. Empty if there are no such
+    partitions, or if the group knows of the wait."""
     known = group.waiting.get(member.member_id)
     if not held or (known is not None and known.until_ms > now_ms + WAITS_MS // 2):
         return ()

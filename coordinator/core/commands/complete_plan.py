@@ -188,7 +188,8 @@ class _Completion:
             self.window = before.with_batch(accepted, rejected)
 
     def _judge(self) -> None:
-        """Open, keep open or close the member's breaker. It says whether releases use up tries, so they come after."""
+        """Open, keep open or close the member's breaker. This comes before the releases: the breaker says whether they
+        use up tries."""
         group, plan = self._group, self._plan
         records = self.decided + self._counts[AcknowledgeType.RELEASE]
         others = (

@@ -253,8 +253,8 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget members and topics.
-    After MOST_ENDED_RUNS runs the rest stays due, and the next round goes on with it. If runs have times that are ahead
-    of the clock, since the group was loaded, this only bounds these times, and the rest stays due."""
+    After MOST_ENDED_RUNS runs the rest stays due, and the next round goes on with it. If the group was loaded with
+    times that lie ahead of the clock, this round only cuts these times, and everything else stays due."""
     if group.times_are_ahead:
         return Decision(tuple(_bounded_times(group, now_ms)), Done())
     records: list[Record] = []
@@ -363,7 +363,7 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
 
 
 def _ended(group: ShareGroup, plan: AcquiredPlan, now_ms: int, left: bool, run: Run) -> Run:
-    """The run after the session of its holder, which holds it under the plan, has ended."""
+    """Returns what becomes of a run of the plan when the session of the plan's member ends."""
     if plan.query:
         return query_lost_lock(run, plan, group.config, now_ms)
     if run.progress is not None and not group.config.is_ordered:

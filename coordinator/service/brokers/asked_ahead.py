@@ -18,8 +18,8 @@ from coordinator.protocol.messages import Plan
 from coordinator.protocol.values import TopicAndPartition
 
 ANSWERS_MS = 1_000
-"""An answer serves for this many milliseconds after its request. On a busy Spark a task begins to read about as long
-after the start of its plan, and finds out itself what has happened to the log meanwhile."""
+"""An answer serves for this many milliseconds after its request. On a busy Spark, too, a task begins to read about this
+long after the start of its plan, and finds out itself what has happened to the log meanwhile."""
 MOST_KEPT = 1_000
 """The answers of up to this many plans are kept."""
 AFTER_REPLY_S = 0.003
