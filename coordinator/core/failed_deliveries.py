@@ -196,8 +196,8 @@ def _is_lost(group: ShareGroup, plan: AcquiredPlan, run: Run, verdict: Verdict |
 
 
 def is_done(group: ShareGroup, outcome: int, *, dead_letter: bool) -> bool:
-    """Whether nothing is missing of a record that is gone and has this outcome. ``dead_letter``: its dead letter is
-    written."""
+    """Whether this outcome leaves nothing to be done: the record is not given back, and a rejected record has its dead
+    letter, if the group writes any. ``dead_letter``: it is written."""
     if outcome == AcknowledgeType.REJECT:
         return dead_letter or not group.config.errors_deadletterqueue_topic_name
     return outcome not in GIVES_BACK

@@ -39,8 +39,8 @@ Held = dict[SharePartitionKey, list[Segment]]
 
 def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int, available_ms: int) -> list[Log]:
     """The logs from which the member may acquire: in an ordered group those of which nobody holds a record. While other
-    members wait, the member leaves them their part of the free logs with work that they may acquire from, those with
-    the smaller backlogs. ``available_ms``: records that were released later are not for this member."""
+    members wait, the member leaves them their share of those free logs that have work for them: the ones with the
+    smaller backlogs. ``available_ms``: records that were released later are not for this member."""
     if not group.config.is_ordered:
         return logs
     unheld = [log for log in logs if not log[0].acquired_count]
@@ -144,8 +144,8 @@ def may_take_fresh(group: ShareGroup, partition: SharePartition, taken: int) -> 
 
 
 def earlier_plans_ended(group: ShareGroup, held: Held) -> Held:
-    """``held``, and in an ordered group also the other runs of these share partitions that carry a plan id, without
-    it."""
+    """Returns ``held``. In an ordered group also the later runs of these share partitions that carry a plan id, with
+    the id removed."""
     if not group.config.is_ordered:
         return held
     return {

@@ -90,8 +90,8 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
 def _settle(
     group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int
 ) -> tuple[list[Record], tuple[LeftOutRange, ...]]:
-    """Log records that archive what a superseded plan still holds, which is below the log start, and the plan's
-    unreported losses after that."""
+    """Returns log records that archive what a superseded plan still holds (all of it is below the log start), and the
+    losses that the plan has to report after that."""
     reclaim = Reclaim(group, member, plan, now_ms)
     reclaim.decide()
     records = reclaim.records()
@@ -202,7 +202,8 @@ class Acquisition:
 
     @property
     def _available_ms(self) -> int:
-        """Records that were released later are not for this query: an AvailableNow run ends."""
+        """Returns the time up to which released records are for this query. An AvailableNow run leaves out records that
+        become available after its begin; otherwise it would not end."""
         began_ms = self.command.began_ms
         return self.now_ms if began_ms is None else min(self.now_ms, began_ms - 1)
 

@@ -44,7 +44,8 @@ _log = logging.getLogger(__name__)
 
 
 class OpenTransaction:
-    """The transaction that blocked a read of a state partition, until all that the read was to reach can be read."""
+    """Remembers the transaction that blocked a read of a state partition, until everything up to the end of that read
+    can be read."""
 
     def __init__(self, topic: StateTopic, partition: int) -> None:
         self._topic, self._partition = topic, partition
