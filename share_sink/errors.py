@@ -107,12 +107,13 @@ class InvalidCondition(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 class RedriveTargetMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Topic {topic}, to which dead letters of {dlq_topic} are to be sent, does not exist. Create it, send the dead
-    letters to another topic (to), or leave them out, by a condition on the header __dlq.errors.topic (where)."""
+    letters to another topic (to=, --to), or leave them out, by a condition on the header __dlq.errors.topic (where=,
+    --where)."""
 
 
 class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A redrive of {topic} would not send what was shown: its dead letters, or their target topics, have changed since.
-    Nothing was sent. Make a dry run again."""
+    """A redrive of {topic} would not send what was shown: its dead letters, or their target topics, have changed since,
+    or no dry run has shown the text that was given. Nothing was sent. Make a dry run again."""
 
 
 class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):

@@ -62,13 +62,14 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Returns the pairs of KEY=VALUE texts. Raises BadParameter if a text is no pair."""
-    found = {}
+    """Returns the pairs of KEY=VALUE texts. Raises BadParameter if a text is no pair, or a key has two values."""
+    found: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key.strip() or not equals:
             raise click.BadParameter(f"'{text}' is not KEY=VALUE")
-        found[key.strip()] = value
+        if found.setdefault(key.strip(), value) != value:
+            raise click.BadParameter(f"{key.strip()} has two values: give it once")
     return found
 
 

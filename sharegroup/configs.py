@@ -9,8 +9,9 @@ import click
 from sharegroup.admin_access import described, opened, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, pairs
 from sharegroup.group_actions import show_effects
+from sharegroup.option_types import Group
 
-_GROUP = click.option("--group", "group_id", required=True, help="The share group.")
+_GROUP = click.option("--group", "group_id", type=Group(), required=True, help="The share group.")
 _REASON = click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 

@@ -64,11 +64,14 @@ class RecordFormat:
     """Formats records; its properties are those of DefaultMessageFormatter."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Raises UsageError if a property or a deserializer is unknown."""
+        """Raises UsageError if a property or a deserializer is unknown, or a print property neither true nor false."""
         for name in properties:
             if name not in PROPERTIES:
                 raise click.UsageError(f"The formatter has no property {name}: {hint(name, PROPERTIES, 'try others')}")
         shown = {name: properties.get(f"print.{name}", str(name == "value")) for name in _PRINTED}
+        for name, text in shown.items():
+            if text.strip().lower() not in {"true", "false"}:
+                raise click.UsageError(f"print.{name}={text} is neither true nor false")
         self._prints = [name for name, text in shown.items() if text.strip().lower() == "true"]
         self._separators = {name: properties.get(name, text).encode() for name, text in _SEPARATORS.items()}
         self._decoders = {

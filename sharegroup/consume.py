@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sharegroup.cluster_options import JSON_OPTION, Cluster, as_named, check_topic, cluster_options, pairs, settings
+from sharegroup.option_types import Group, Topic, Whole, elsewhere
 
 if TYPE_CHECKING:
     from sharegroup.console_format import RecordFormat
@@ -23,12 +24,14 @@ POLL_S = 0.5
 
 @click.command(short_help="Print the records of a topic, as a member of a share group.")
 @cluster_options
-@click.option("--topic", required=True, help="The topic to consume from.")
-@click.option("--group", default=DEFAULT_GROUP, show_default=True, help="The share group id of the consumer.")
+@click.option("--topic", type=Topic(), required=True, help="The topic to consume from.")
 @click.option(
-    "--max-messages", type=click.IntRange(min=1), help="The number of records to consume before it ends.  [no limit]"
+    "--group", type=Group(), default=DEFAULT_GROUP, show_default=True, help="The share group id of the consumer."
 )
-@click.option("--timeout-ms", type=click.IntRange(min=0), help="End if no record comes for this long.  [never]")
+@click.option(
+    "--max-messages", type=Whole("records", min=1), help="The number of records to consume before it ends.  [no limit]"
+)
+@click.option("--timeout-ms", type=Whole("milliseconds", min=0), help="End if no record comes for this long.  [never]")
 @click.option("--reject", is_flag=True, help="Reject the records, instead of accepting them.")
 @click.option("--release", is_flag=True, help="Release the records, instead of accepting them.")
 @click.option("--reject-message-on-error", is_flag=True, help="Reject a record that can't be printed, and go on.")
@@ -44,6 +47,12 @@ POLL_S = 0.5
     "null.literal, key.deserializer, value.deserializer, headers.deserializer.",
 )
 @click.option("--formatter-config", metavar="FILE", type=click.Path(dir_okay=False), help="A file of such properties.")
+@elsewhere(
+    "--from-beginning",
+    "a new group begins at the earliest record with --command-property share.auto.offset.reset=earliest",
+    is_flag=True,
+)
+@elsewhere("--formatter", "there are no formatters in Java here: --property says how a record is printed")
 @click.option("--key-deserializer", metavar="CLASS", help="One of Kafka's own, for example LongDeserializer.")
 @click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer, for values.")
 @JSON_OPTION

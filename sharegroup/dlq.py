@@ -13,6 +13,7 @@ import click
 from sharegroup.admin_access import opened, origins_of, print_json
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
 from sharegroup.dlq_list import checked_conditions, list_dead_letters, printable, show_dead_letter
+from sharegroup.option_types import Topic, Whole
 from sharegroup.progress_bar import console, progress
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ dlq.add_command(show_dead_letter)
 
 @dlq.command(short_help="Send dead letters back to their topics.")
 @cluster_options
-@click.option("--topic", "dlq_topic", required=True, help="The dead letter topic.")
-@click.option("--to", metavar="TOPIC", help="Send all records to this topic, instead of each to its own.")
+@click.option("--topic", "dlq_topic", type=Topic(), required=True, help="The dead letter topic.")
+@click.option("--to", type=Topic(), metavar="TOPIC", help="Send all records to this topic, instead of each to its own.")
 @click.option(
     "--where",
     multiple=True,
@@ -61,7 +62,7 @@ dlq.add_command(show_dead_letter)
 )
 @click.option(
     "--max-redrives",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=3,
     show_default=True,
     help="Do not send a record that was redriven this often already.",
@@ -71,7 +72,7 @@ dlq.add_command(show_dead_letter)
     is_flag=True,
     help="Send records with their own timestamps, if known: retention counts from them.",
 )
-@click.option("--rate", type=click.IntRange(min=1), help="Send at most this many records a second.  [no limit]")
+@click.option("--rate", type=Whole("records", min=1), help="Send at most this many records a second.  [no limit]")
 @click.option(
     "--any-origin",
     is_flag=True,

@@ -13,6 +13,7 @@ import click
 from share_sink.errors import InvalidCondition
 from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
+from sharegroup.option_types import Topic, Whole
 from sharegroup.progress_bar import console, plain_table, progress
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def checked_conditions(context: click.Context, option: click.Parameter, texts: t
 _TOLD_EVERY = 1_000
 """The count on the screen changes every this many records, since drawing takes longer than reading."""
 _DEAD_LETTERS, _OTHERS = "dead letters", "others"
-_TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
+_TOPIC = click.option("--topic", type=Topic(), required=True, help="The dead letter topic.")
 
 
 @click.command("list", short_help="List dead letters: of which record, when and why.")
@@ -54,7 +55,7 @@ _TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
     help="Only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. NAME "
     f"can also be {', '.join(ORIGIN)}, key or value; header.NAME always means a header. All conditions must hold.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
+@click.option("--limit", type=Whole("rows", min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
 def list_dead_letters(cluster: Cluster, topic: str, where: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the dead letters of a topic, the oldest of each partition first.
@@ -96,11 +97,11 @@ def list_dead_letters(cluster: Cluster, topic: str, where: tuple[str, ...], limi
 @click.command("show", short_help="Show one dead letter: its headers, key and value.")
 @cluster_options
 @_TOPIC
-@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its partition in the dead letter topic.")
-@click.option("--offset", type=click.IntRange(min=0), required=True, help="Its offset in the dead letter topic.")
+@click.option("--partition", type=Whole(min=0), required=True, help="Its partition in the dead letter topic.")
+@click.option("--offset", type=Whole(min=0), required=True, help="Its offset in the dead letter topic.")
 @click.option(
     "--max-bytes",
-    type=click.IntRange(min=1),
+    type=Whole("bytes", min=1),
     default=MOST_BYTES,
     show_default=True,
     help="Bytes of the key, the value and each header that are shown, at most.",

@@ -13,6 +13,7 @@ from sharegroup.actions_of_groups import STATES, action_of
 from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.group_actions import offset_range
+from sharegroup.option_types import Group, Whole
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin
@@ -43,7 +44,7 @@ Look = TypeVar("Look")
     is_flag=True,
     help="Give up records in flight that no member holds. --reason is needed, and stands in their dead letters.",
 )
-@click.option("--group", "group_ids", multiple=True, help="The share group. Can be given several times.")
+@click.option("--group", "group_ids", type=Group(), multiple=True, help="The share group. Can be given several times.")
 @click.option("--all-groups", is_flag=True, help="Apply to all share groups.")
 @click.option("--offsets", is_flag=True, help="With --describe: start offset and lag of each partition. The default.")
 @click.option("--members", is_flag=True, help="With --describe: the members.")
@@ -65,7 +66,7 @@ Look = TypeVar("Look")
 @click.option("--in-flight", is_flag=True, help="With --describe: the records in flight, as sharegroup in-flight.")
 @click.option(
     "--progress-stale-longer-than-ms",
-    type=click.IntRange(min=0),
+    type=Whole("milliseconds", min=0),
     help="With --in-flight: only records whose holder has told of no progress for longer, marked STALE.",
 )
 @click.option("--verbose", is_flag=True, help="With --describe: more columns.")
@@ -90,13 +91,15 @@ Look = TypeVar("Look")
 @click.option("--to-latest", is_flag=True, help="Reset to the latest offsets.")
 @click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first records from this time on.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first records from so long ago on.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset.")
-@click.option("--shift-by", type=int, help="Move the start offsets by this number, back if it is negative.")
+@click.option("--to-offset", type=Whole(min=0), help="Reset to this offset.")
+@click.option(
+    "--shift-by", type=Whole("records"), help="Move the start offsets by this number, back if it is negative."
+)
 @click.option("--from-file", metavar="CSV", help="Reset to the offsets in a file: topic,partition,offset in each line.")
 @click.option(
     "--timeout",
     "timeout_ms",
-    type=click.IntRange(min=1),
+    type=Whole("milliseconds", min=1),
     default=30_000,
     show_default=True,
     help="Milliseconds to wait for the brokers, and then for a coordinator, at most.",

@@ -16,6 +16,7 @@ from sharegroup.dlq_list import clean
 from sharegroup.durations import duration, time_of
 from sharegroup.group_actions import topics_of
 from sharegroup.group_line import who
+from sharegroup.option_types import Group, Whole
 from sharegroup.progress_bar import console, plain_table
 
 if TYPE_CHECKING:
@@ -33,18 +34,18 @@ RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED
 
 @click.command("in-flight", short_help="Show the records that are in flight: who holds them, and since when.")
 @cluster_options
-@click.option("--group", required=True, help="The share group.")
+@click.option("--group", type=Group(), required=True, help="The share group.")
 @click.option("--state", "states", help="Only runs in these states, separated by commas, for example ACQUIRED.")
-@click.option("--held-longer-than-ms", type=click.IntRange(min=0), help="Only runs that are held for longer.")
+@click.option("--held-longer-than-ms", type=Whole("milliseconds", min=0), help="Only runs that are held for longer.")
 @click.option(
     "--progress-stale-longer-than-ms",
-    type=click.IntRange(min=0),
+    type=Whole("milliseconds", min=0),
     help=f"Only runs whose holder has told of no progress for longer; they are marked {STALE}.",
 )
 @click.option("--member", "member_id", default="", help="Only what this member holds.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC:PARTITION", help="The partition of --history.")
-@click.option("--history", type=click.IntRange(min=0), metavar="OFFSET", help="Who had this record, and how it ended.")
-@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
+@click.option("--history", type=Whole(min=0), metavar="OFFSET", help="Who had this record, and how it ended.")
+@click.option("--limit", type=Whole("rows", min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
 def in_flight(
     cluster: Cluster,

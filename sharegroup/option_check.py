@@ -40,6 +40,8 @@ def read_options(path: str) -> dict[str, str]:
     """Returns the options in a file: a JSON object, or Java properties in which ``${env:NAME}`` is an environment
     variable. Raises InvalidPropertiesFile if the file can't be read, or has another form."""
     text = text_of(path)
+    if text.lstrip().startswith("["):
+        raise InvalidPropertiesFile(path=path, reason='it is a list in JSON; write an object, as {"KEY": "VALUE"}.')
     if not text.lstrip().startswith("{"):
         return parsed(path, text)
     try:

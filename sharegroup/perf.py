@@ -19,6 +19,7 @@ import click
 
 from sharegroup.cluster_options import JSON_OPTION, Cluster, as_named, check_topic, cluster_options, settings
 from sharegroup.date_format import KAFKAS, time_format
+from sharegroup.option_types import Group, Topic, Whole
 from sharegroup.progress_bar import progress
 
 HEADER = (
@@ -83,10 +84,12 @@ _NOTHING = Consumption()
 
 @click.command(short_help="Measure how fast ShareConsumers read a topic.")
 @cluster_options
-@click.option("--topic", required=True, help="The topic to consume from.")
-@click.option("--num-records", type=click.IntRange(min=1), required=True, help="The number of records to consume.")
-@click.option("--group", default="perf-share-consumer", show_default=True, help="The share group id.")
-@click.option("--threads", type=click.IntRange(1, 1000), default=1, show_default=True, help="The number of consumers.")
+@click.option("--topic", type=Topic(), required=True, help="The topic to consume from.")
+@click.option("--num-records", type=Whole("records", min=1), required=True, help="The number of records to consume.")
+@click.option("--group", type=Group(), default="perf-share-consumer", show_default=True, help="The share group id.")
+@click.option(
+    "--threads", type=Whole("consumers", min=1, max=1000), default=1, show_default=True, help="The number of consumers."
+)
 @click.option(
     "--ack-pattern",
     callback=ack_pattern,
@@ -94,17 +97,21 @@ _NOTHING = Consumption()
     help="The outcomes of the records, for example accept:90,release:5,reject:5. Without it all are accepted, by "
     "the next poll (implicit mode).",
 )
-@click.option("--fetch-size", type=int, default=1048576, show_default=True, help="Bytes of one fetch of a partition.")
-@click.option("--socket-buffer-size", type=int, default=2097152, show_default=True, help="Bytes that TCP may receive.")
 @click.option(
-    "--timeout", "timeout_ms", type=click.IntRange(min=0), default=10000, show_default=True,
+    "--fetch-size", type=Whole("bytes"), default=1048576, show_default=True, help="Bytes of one fetch of a partition."
+)
+@click.option(
+    "--socket-buffer-size", type=Whole("bytes"), default=2097152, show_default=True, help="Bytes that TCP may receive."
+)
+@click.option(
+    "--timeout", "timeout_ms", type=Whole("milliseconds", min=0), default=10000, show_default=True,
     help="End after this many milliseconds without a record.",
 )  # fmt: skip
 @click.option(
     "--date-format", callback=date_format, default=KAFKAS, show_default=True, metavar="PATTERN",
     help="How times are printed: a pattern of Java's SimpleDateFormat.",
 )  # fmt: skip
-@click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS")
+@click.option("--reporting-interval", type=Whole("milliseconds", min=1), default=5000, show_default=True, metavar="MS")
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line for each reporting interval.")
 @click.option("--show-consumer-stats", is_flag=True, help="Print a line for each consumer.")
 @click.option("--print-metrics", is_flag=True, help="Print the outcomes, and the records that came again.")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import click
 
 from sharegroup.demo.programs import BROKER_PORT, READING, SINK
+from sharegroup.option_types import Whole
 
 
 @click.command(short_help="A broker with records, for README's programs.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Whole(min=0, max=65_535),
     default=BROKER_PORT,
     show_default=True,
     help="The port of the broker on this host; 0 is any free one.",
 )
 @click.option(
     "--rate",
-    type=click.IntRange(0, 10_000),
+    type=Whole("records", min=0, max=10_000),
     default=100,
     show_default=True,
     help="New records a second, after the first 40,000.",

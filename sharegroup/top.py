@@ -15,6 +15,7 @@ from sharegroup.admin_access import opened, print_json
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.durations import duration
 from sharegroup.group_line import HELD, GroupLine, line_of
+from sharegroup.option_types import Group, Seconds
 from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ RUNS_LOOKED_AT = 1_000
 
 @click.command(short_help="A live screen of groups: lag, rates, the oldest record in flight.")
 @cluster_options
-@click.option("--group", "group_ids", multiple=True, help="A share group. Can be given several times.  [all groups]")
+@click.option(
+    "--group", "group_ids", type=Group(), multiple=True, help="A share group. Can be given several times.  [all groups]"
+)
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.2),
+    type=Seconds(min=0.2),
     default=2.0,
     show_default=True,
     help="Seconds between two looks.",

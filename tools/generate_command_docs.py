@@ -85,7 +85,7 @@ def _section(command: click.Command, path: str, cluster: list[str]) -> str:
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [each for each in command.params if isinstance(each, click.Option)]
+    return [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
 
 
 def _help(text: str) -> Iterator[str]:

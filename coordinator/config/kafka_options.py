@@ -236,12 +236,17 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
             check_tokens(kafka_config, prefix=prefix)
             continue
         text = _complaint(key, value) or _half_read(key, value)
-        if "No such configuration property" in text:
+        if _UNKNOWN in text:
             raise UnknownKafkaOption(option=prefix + key, hint=_hint(key, prefix))
         if text:
             own = written.get(key, key)
             problem = _PROPERTY.sub(rf'\1"{own}"', text) if is_shown(key) else _REFUSED_VALUE
             raise InvalidOption(option=prefix + own, problem=f"{problem}{_values(key, text)}.")
+
+
+def is_property(name: str) -> bool:
+    """Whether librdkafka, or this module for it, knows a property of this name."""
+    return name in RENAMED or _UNKNOWN not in _complaint(name, "")
 
 
 def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
@@ -255,6 +260,7 @@ def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> No
         check_token_function(kafka_config[TOKEN_FUNCTION], kafka_config.get("sasl.oauthbearer.config", ""))
 
 
+_UNKNOWN = "No such configuration property"
 _BY_CONFLUENT = ("sasl.oauthbearer.metadata.authentication.type", "aws_iam")
 """confluent_kafka itself handles this value, which librdkafka does not know."""
 _REFUSED_VALUE = "its value is refused"

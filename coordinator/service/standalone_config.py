@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS
-from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
+from coordinator.config.kafka_options import (
+    TRANSACTIONAL_ID,
+    broker_addresses,
+    check_kafka_config,
+    is_property,
+    to_librdkafka,
+)
 from coordinator.config.keys import hint
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
@@ -24,7 +30,6 @@ from coordinator.service.server.listener import Listener, listener_of
 BROKERS = "bootstrap.servers"
 KAFKA_PREFIX = "kafka."
 STORE = "share.state.store"
-_KAFKAS_OWN = ("sasl.", "security.", "ssl.", "client.", "socket.", "metadata.", "broker.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +105,7 @@ def _check_names(names: list[str]) -> None:
         if name == KAFKA_PREFIX + BROKERS:
             raise UnknownConfig(key=name, scope=_SCOPE, hint=hint(BROKERS, [BROKERS]))
         if name not in known and not name.startswith(KAFKA_PREFIX):
-            if name.startswith(_KAFKAS_OWN):
+            if is_property(name):
                 raise UnknownConfig(key=name, scope=_SCOPE, hint=f"the nearest known one is {KAFKA_PREFIX}{name}")
             of_group = "it is a key of a share group: set it as an option of its queries"
             raise UnknownConfig(

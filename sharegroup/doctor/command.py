@@ -11,6 +11,7 @@ import click
 from sharegroup.admin_access import opened, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, connect_options, settings
 from sharegroup.doctor.limits import HELD_LONG_MS
+from sharegroup.option_types import Group, Whole
 from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Name what is wrong with groups, and what to do.")
 @cluster_options
-@click.option("--group", "group_ids", multiple=True, help="A share group. Can be given several times.  [all groups]")
+@click.option(
+    "--group", "group_ids", type=Group(), multiple=True, help="A share group. Can be given several times.  [all groups]"
+)
 @click.option(
     "--held-longer-than-ms",
-    type=click.IntRange(min=0),
+    type=Whole("milliseconds", min=0),
     default=HELD_LONG_MS,
     show_default=True,
     help="A member that holds records for longer, without a sign of progress, is named.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sharegroup.cluster_options import Cluster, cluster_options, connect_options, kafka_config, settings
+from sharegroup.option_types import Seconds, Whole
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin
@@ -34,7 +35,7 @@ ENDPOINT = "share.coordinator.endpoint"
     show_default=True,
     help="The address to listen on. Any address but loopback needs --tls-certificate and --tls-key.",
 )
-@click.option("--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0: any free.")
+@click.option("--port", type=Whole(min=0, max=65_535), default=DEFAULT_PORT, show_default=True, help="0: any free.")
 @click.option("--tls-certificate", default="", metavar="FILE", help="The certificate, in PEM, with its chain.")
 @click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM.")
 @click.option(
@@ -52,7 +53,7 @@ ENDPOINT = "share.coordinator.endpoint"
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=1.0),
+    type=Seconds(min=1.0),
     default=INTERVAL_S,
     show_default=True,
     help="Seconds between two looks at all groups, at least.",

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from coordinator.config.group_keys import DEAD_LETTER_TOPIC
+from coordinator.config.group_keys import DEAD_LETTER_TOPIC, GROUP_KEYS
+from coordinator.config.keys import hint
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
@@ -38,6 +39,7 @@ from coordinator.protocol.errors import (
     GroupSubscribedToTopic,
     GroupTakenOver,
     InvalidReset,
+    UnknownConfig,
     UnknownPartition,
     UnknownSharePartition,
     UnknownTopic,
@@ -360,6 +362,9 @@ def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig,
     def look(group: ShareGroup) -> tuple[GroupConfig, bool]:
         if not group.exists:
             raise GroupIdNotFound(group_id=request.group_id)
+        for key in request.unset:
+            if key not in GROUP_KEYS and key not in group.configs:
+                raise UnknownConfig(key=key, scope="share group configuration", hint=hint(key, GROUP_KEYS))
         config = GroupConfig.parse(changed_configs(group.configs, _texts(request)))
         return config, reads_topic(group, config.errors_deadletterqueue_topic_name)
 

@@ -104,7 +104,9 @@ def test_an_unreachable_broker_is_named_after_the_right_options(file, capsys, mo
     assert address in second
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "it is not JSON"), ("a=${env:NOT_SET}", "NOT_SET")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("{", "it is not JSON"), ("[]", "write an object"), ("a=${env:NOT_SET}", "NOT_SET")]
+)
 def test_an_invalid_properties_file_is_named(tmp_path, capsys, text, says):
     path = tmp_path / "file"
     path.write_text(text)

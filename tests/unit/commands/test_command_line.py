@@ -202,6 +202,7 @@ def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
         ({"bootstrap.servers": ""}, MissingConfig, r"bootstrap\.servers is not set"),
         ({"share.coordinator.listner": "a:1"}, UnknownConfig, r"nearest known one is share\.coordinator\.listener"),
         ({"sasl.mechanism": "PLAIN"}, UnknownConfig, r"nearest known one is kafka\.sasl\.mechanism"),
+        ({"broker.id": "1"}, UnknownConfig, "conf/coordinator.properties has all"),
         ({"kafka.bootstrap.servers": "a:1"}, UnknownConfig, r"nearest known one is bootstrap\.servers"),
         ({"share.coordinator.fleet.group.id": "g"}, UnknownConfig, r"remove it: .* find a group's owner in .* state"),
         ({"share.coordinator.session.timeout.ms": "6000"}, UnknownConfig, "remove it: "),

@@ -16,9 +16,11 @@ from share_sink.redrive.report import RedriveReport, Sent
 from sharegroup import cluster_options, health
 from sharegroup.__main__ import cli, run
 from sharegroup.dlq import as_object
+from sharegroup.option_types import Seconds, Whole
 from tests.support.command_line import COMMANDS, LEAST, mistake
 from tests.support.ports import free_ports
 
+OURS = (Seconds, Whole)
 WITHOUT_JSON = {
     ("coordinator",): "it serves; its log is JSON with --log-format json, and --print-config prints a file",
     ("demo",): "it tells a story to a person",
@@ -73,6 +75,46 @@ def test_a_wrong_option_prints_one_line_and_exits_with_2(path, capsys):
     told = capsys.readouterr()
     assert told.out == ""
     assert re.fullmatch(r"sharegroup: No such option:? '?--no-such-option'?.*\(see sharegroup.* --help\)\n", told.err)
+
+
+def test_every_number_of_a_command_names_its_unit_when_it_is_refused():
+    types = [(path, parameter.opts[0], parameter.type) for path in COMMANDS for parameter in COMMANDS[path].params]
+    numbers = (click.IntRange, click.FloatRange, type(click.INT), type(click.FLOAT))
+    assert not [(path, name) for path, name, kind in types if isinstance(kind, numbers) and not isinstance(kind, OURS)]
+
+
+@pytest.mark.parametrize("path", [("consume",), ("perf",), ("dlq", "list"), ("dlq", "redrive"), ("dlq", "show")])
+@pytest.mark.parametrize("topic", ["", "a,b", "ord*"])
+def test_a_name_that_no_topic_can_have_is_refused(path, topic, capsys):
+    given = [word if word not in {"orders", "dlq"} else topic for word in LEAST[path]]
+    assert f"'{topic}' is no name of a topic" in mistake([*path, "--bootstrap-server", "x:1", *given], capsys)
+
+
+@pytest.mark.parametrize(
+    "path", [("configs", "list"), ("configs", "set"), ("consume",), ("doctor",), ("groups",), ("in-flight",), ("top",)]
+)
+def test_an_empty_group_is_refused(path, capsys):
+    line = mistake([*path, "--bootstrap-server", "x:1", *LEAST[path], "--group", ""], capsys)
+    assert "'--group': it is empty: name a share group" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("groups --describe --timeout 5s", "'5s' is no whole number of milliseconds"),
+        ("groups --describe --timeout 0", "0 is not in the range x>=1"),
+        ("top --interval nan", "'nan' is no number of seconds"),
+        ("perf --topic orders --num-records 1e6", "'1e6' is no whole number of records"),
+        ("quickstart --port http", "'http' is no whole number"),
+        ("consume --topic orders --from-beginning", "--command-property share.auto.offset.reset=earliest"),
+        ("consume --topic orders --formatter a.b.C", "--property says how a record is printed"),
+        ("consume --topic orders --property print.key=yes", "print.key=yes is neither true nor false"),
+        ("configs set --group g share.max.size=2 share.max.size=3", "share.max.size has two values: give it once"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_is_wanted(given, said, capsys):
+    path = given.split()
+    assert said in mistake(path if path[0] == "quickstart" else [*path, "--bootstrap-server", "x:1"], capsys)
 
 
 def test_each_command_that_prints_results_prints_json_too():

@@ -210,6 +210,8 @@ def test_configs_are_checked_before_they_are_set_or_unset(empty):
     for wrong, error in (({limit: "0"}, ConfigOutOfBounds), ({"share.nonsense": "1"}, UnknownConfig)):
         with pytest.raises(error):
             empty.admin.handle(AlterGroupConfigs(**NOW, set=wrong))
+    with pytest.raises(UnknownConfig, match=r"nearest known one is share\.delivery\.count\.limit"):
+        empty.admin.handle(AlterGroupConfigs(**NOW, unset=("share.delivery.count.limt",)))
     with pytest.raises(DeadLetterTopicMissing):
         empty.admin.handle(AlterGroupConfigs(**NOW, set={"errors.deadletterqueue.topic.name": "dlq"}))
 
