@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.types import StringParamType
 
 from coordinator.protocol.topic_names import is_topic_name
 
@@ -44,10 +45,8 @@ class Seconds(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
-class Topic(click.ParamType):
+class Topic(StringParamType):
     """The name of one topic."""
-
-    name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the name. Raises BadParameter if no topic can have it."""
@@ -56,10 +55,8 @@ class Topic(click.ParamType):
         return value
 
 
-class Group(click.ParamType):
+class Group(StringParamType):
     """The name of a share group."""
-
-    name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the name. Raises BadParameter if it is empty."""
