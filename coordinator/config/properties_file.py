@@ -56,7 +56,7 @@ def text_of(path: str) -> str:
         InvalidPropertiesFile: the file can't be read.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise InvalidPropertiesFile(path=path, reason=f"{error.strerror}.") from None
     except UnicodeDecodeError as error:

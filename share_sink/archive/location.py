@@ -18,6 +18,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from share_sink.errors import ArchiveNotFound, ArchiveNotWritable
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Hadoop's names for the scheme that pyarrow calls s3.
 _S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
 # In these schemes the part before the @ is the name of a user or a container; in others it may be a key.
@@ -65,7 +66,10 @@ class ArchiveLocation:
 
 def archive_location(path: str) -> ArchiveLocation:
     """Returns the location that ``archive.path`` names; creates nothing. Raises ArchiveNotWritable if pyarrow knows no
-    such file system, or refuses the URI."""
+    such file system, or refuses the URI, or if a URI lacks its second slash."""
+    if _SCHEME.match(path) and not _URI.match(path):
+        problem = ValueError(f"a URI has two slashes after {path.partition('/')[0]}")
+        raise _not_writable(path.replace(":/", "://", 1), problem)
     location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
     try:
         files, root = FileSystem.from_uri(location)

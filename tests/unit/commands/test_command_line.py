@@ -221,6 +221,12 @@ def test_an_error_in_a_properties_file_is_named(config, configs, error, says):
         config(**configs)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_key(config):
+    config()
+    config.path.write_bytes(b"\xef\xbb\xbf" + config.path.read_bytes())
+    assert read_config(str(config.path), {}).config.share_state_store == "sqlite:state.db"
+
+
 def test_an_unreadable_properties_file_is_named(config, tmp_path):
     config()
     config.path.write_bytes(b"a=\xff")

@@ -315,6 +315,11 @@ def test_a_location_that_pyarrow_does_not_know_is_refused_without_its_secrets(ur
     assert refused.value.fields["path"] in ("nosuch://host/p", "s3://b/p")
 
 
+def test_a_uri_without_its_second_slash_is_no_folder():
+    with pytest.raises(ArchiveNotWritable, match=r"archive s3a://bucket/given-up can't be .*two slashes after s3a:"):
+        check_archive("s3a:/AKIA:geheim@bucket/given-up")
+
+
 def test_options_show_no_secret_of_the_archive():
     told = {"kafka.bootstrap.servers": "b:1", "kafka.group.id": "g", "archive.path": "s3://AKIA:geheim@b/p?x=geheim"}
     assert "archive_path='s3://b/p'" in repr(SinkOptions.parse(told))
