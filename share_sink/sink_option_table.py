@@ -81,6 +81,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         (_SOURCE, _ON_READ),
     ),
     "topic": ("dead letters have one topic in a group.", "Use errors.deadletterqueue.topic.name."),
+    **dict.fromkeys(
+        ("acknowledgement", "reason", "releaseDelayMs"),
+        ("each row says it for its record.", "Give the DataFrame a column of this name."),
+    ),
     "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
     "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),

@@ -122,7 +122,8 @@ def _topics(text: str) -> tuple[str, ...]:
     for topic in topics:
         if not is_topic_name(topic):
             characters = "letters, digits, '.', '_' and '-', at most 249"
-            problem = f"{topic!r} can't be a topic's name ({characters}); several are separated by commas."
+            problem = f"{topic!r} can't be a topic's name ({characters}); several are separated by commas. "
+            problem += "A pattern is for subscribePattern."
             raise InvalidOption(option="subscribe", problem=problem)
         check_topic(topic)
     return topics
