@@ -16,8 +16,8 @@ class NoSinkOptions(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 class OutcomesMayChange(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The outcomes of these rows may differ when Spark computes the rows again: their query plan has {found}. Records
-    that were accepted here could be missing from the output. Compute the rows once: with sharegroup.decide(rows) as
-    decided, acknowledge decided, then write decided."""
+    that were accepted here could be missing from the output. Compute the rows once: in a block "with
+    sharegroup.decide(rows) as decided:", first acknowledge decided, then write decided."""
 
 
 class OverwriteRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -117,8 +117,8 @@ class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Dead letters in {topic} can't be sent to {topic} itself. Name another topic, or none: then each dead letter goes
-    back to the topic from which its record came."""
+    """Dead letters in {topic} can't be sent to {topic} itself. Name another topic. Without a topic each dead letter
+    goes back to the topic from which its record came."""
 
 
 class RedriveStopped(ShareGroupError):

@@ -566,8 +566,8 @@ class StateTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION
 class StateTransactionOpen(ShareGroupError, kafka_error="CONCURRENT_TRANSACTIONS", retriable=True, of_coordinator=True):
     """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}. The records
     after that offset can't be read before the transaction ends, so share group {group_id} waits. Kafka aborts the
-    transaction after its producer's transaction.timeout.ms. If Kafka does not, the coordinator ends the transaction if
-    a share group wrote it, or its log says why it can't. A transaction of another program stays open: end it with
+    transaction after its producer's transaction.timeout.ms. Otherwise the coordinator ends a transaction that a share
+    group wrote; if it can't, its log says why. A transaction of another program stays open: end it with
     kafka-transactions.sh --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset
     {offset}. Only coordinators should write to this topic."""
 

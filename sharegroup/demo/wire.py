@@ -24,7 +24,8 @@ _FIRST_WITH_TOPIC_IDS = 68
 """Requests from this number on (ConsumerGroupHeartbeat) name topics by id."""
 _TOPIC_EXISTS, _INVALID_CONFIG = 36, 40
 _NOT_ALLOWED = 53
-"""Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Producers give up at once; others of Kafka's errors they retry."""
+"""Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED. After this error producers give up at once, while they retry after
+others of Kafka's errors."""
 
 
 class ListedOffset(NamedTuple):

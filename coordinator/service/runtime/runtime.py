@@ -80,7 +80,7 @@ NEVER_ASKED_MS = -REST_AFTER_MS
 MOST_NAMED = 20  # a log line about removed records names up to this many ranges
 COLD_AFTER_MS = 300_000  # after this time without an append a snapshot lets pruning delete the log
 _ENDS: dict[type, str] = {LeaveGroup: "it left", ReleaseMember: "released by an administrator"}
-"""How a session ended by a command; by any other it timed out."""
+"""How a session ended, by the command that ended it. With any other command it timed out."""
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """Errors of a group that another process serves: only a new request loads it again."""

@@ -82,8 +82,8 @@ class Store(Protocol):
         """The store's name for logs and error texts."""
 
     def load(self, group_id: str) -> Iterable[StoredRecord]:
-        """Yields the group's records in append order; none for an unknown group. After it no append with an unknown
-        outcome can still become durable, and no former owner can append.
+        """Yields the group's records in append order; none for an unknown group. After the load no append with an
+        unknown outcome can still become durable, and no former owner can append.
 
         Raises:
             StateRecordUnreadable, StateBatchUnreadable: a record is damaged; the error names it.
