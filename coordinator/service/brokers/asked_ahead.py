@@ -23,7 +23,8 @@ long after the start of its plan, and finds out itself what has happened to the 
 MOST_KEPT = 1_000
 """The answers of up to this many plans are kept."""
 AFTER_REPLY_S = 0.003
-"""A request waits this many seconds: the plan's reply goes out first, and does not share the interpreter with it."""
+"""A request waits this many seconds, so that the plan's reply goes out first, and need not share the interpreter with
+the request."""
 
 
 class StartFacts(NamedTuple):

@@ -347,7 +347,7 @@ class KafkaCluster:
     def _retried(self, what: str, attempt: Callable[[AdminClient, float], T], timeout_s: float = inf) -> T:
         """Returns the result of ``attempt``, which is called with a client and the seconds that it may take. After a
         passing error it is called again, until the broker timeout or ``timeout_s`` is over. Another thread may replace
-        the client meanwhile; an attempt keeps its own, without which its answer would never come.
+        the client meanwhile; an attempt keeps the client that it was called with, so that its answer comes.
 
         Raises:
             BrokerRefused: an error that a retry does not correct.

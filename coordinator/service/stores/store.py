@@ -95,7 +95,7 @@ class Store(Protocol):
         """Yields the records as ``load`` does, and leaves the group to its owner. None: only the owner can read it."""
 
     def claim(self, group_id: str) -> None:
-        """Records that a new member wants the group here: the next load may take it from its owner."""
+        """Note that a new member wants the group here: the next load may take the group from its owner."""
 
     def tenure(self, group_id: str) -> str:
         """The id of the load by which this process took the group; empty if this process does not serve it, or other
