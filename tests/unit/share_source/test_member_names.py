@@ -233,5 +233,5 @@ def test_with_verbose_the_command_says_which_checkpoint_a_query_has(capsys) -> N
     query = MemberDescription(member_id="m1", member_epoch=1, active=True, client_id="etl", checkpoint="/c/\x1b[2J")
     described = messages.GroupDescription(group_id="billing", state="STABLE", incarnation="i", members=(query,))
     asked = {"state": None, "members": True, "verbose": True}
-    assert "etl" in "".join(groups._lines(described, asked))  # type: ignore[arg-type]
+    assert "etl" in "".join(groups._lines(None, described, asked))  # type: ignore[arg-type]
     assert capsys.readouterr().err == "\nQuery 'etl (m1)' has the checkpoint /c/\\x1b[2J.\n"
