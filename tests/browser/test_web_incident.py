@@ -15,8 +15,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs
-from coordinator.protocol.errors import DeadLetterTopicMissing
-from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan, ReportEnding, StartPlan
+from coordinator.protocol.messages import JoinGroup, LeaveGroup
 from coordinator.protocol.values import Disposition
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
@@ -25,7 +24,6 @@ from sharegroup.web.needs import DEAD_LETTERS_STAND_S
 from sharegroup.web.server import Address, Server
 from tests.support import chromium
 from tests.support.chromium import faults, signed_in
-from tests.support.page_steps import create_a_missing_topic
 from tests.support.web_site import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -225,36 +223,6 @@ MENDS = {
     "all abandoned": all_abandoned,
     "one abandoned": one_abandoned,
 }
-
-
-def started(site, number, plan_id=""):
-    """A process of a query joins, and begins its first batch, or this one again; returns its identity, and the plan."""
-    who = {"group_id": "ending", "member_id": "m1"}
-    join = JoinGroup(**who, process_id=f"p{number}", topics=("orders",), starting_offsets="earliest", client_id="etl")
-    who["member_epoch"] = site.running.joined(join).member_epoch
-    plan_id = plan_id or site.running.service.handle(NextPlan(**who, start="")).plan.plan_id
-    site.running.service.handle(StartPlan(**who, plan_id=plan_id))
-    return who, plan_id
-
-
-def test_a_query_that_keeps_ending_is_mended_by_clicks(night):
-    site, page = night.site, night.page
-    site.cluster.add("dlq")
-    _, plan_id = started(site, 0)
-    site.admin._ask(AlterGroupConfigs(group_id="ending", set={DLQ: "dlq"}, execute=True))
-    site.cluster.delete("dlq")
-    missing = DeadLetterTopicMissing(topic="dlq", addresses="localhost:9092")
-    site.running.service.handle(
-        ReportEnding(
-            group_id="ending", error="DeadLetterTopicMissing", text=str(missing), member_id="m1", member_epoch=1
-        )
-    )
-    night.begin()
-    assert create_a_missing_topic(page, "ending", "dlq") <= 5 and "dlq" in site.cluster.topic_names()
-    who, _ = started(site, 1, plan_id)
-    site.running.service.handle(NextPlan(**who, start=plan_id))
-    page.reload()
-    expect(page.get_by_text("has ended")).to_have_count(0)
 
 
 def test_a_form_that_is_refused_is_corrected_with_the_keyboard_alone(night):

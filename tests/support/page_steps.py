@@ -122,21 +122,3 @@ def end_of(kafka: KafkaBroker, topic: str) -> int:
     """The sum of the end offsets of the topic's partitions, from a broker that may just have stood still."""
     where = [(topic, partition) for partition in range(PARTITIONS)]
     return sum(KafkaCluster(kafka.bootstrap, {}, WAIT_MS).offsets(where, LATEST).values())
-
-
-def create_a_missing_topic(page: Page, group: str, dlq: str) -> int:
-    """The list of all groups says that a query of the group keeps ending; its dead letter topic is missing, and is
-    created. Returns the number of clicks."""
-    row = page.get_by_role("row").filter(has=page.get_by_role("link", name=group, exact=True))
-    expect(row).to_contain_text("1 keeps ending")
-    ways = {group: "link", f"Create {dlq}…": "button", "Name a dead letter topic": "button", "To the group": "link"}
-    for name, role in ways.items():
-        if name.startswith("Create"):
-            first = page.locator(".finding").first
-            expect(first).to_contain_text(
-                re.compile(f"^\\W*error\\W+Query .* has ended.*: DeadLetterTopicMissing: .*{dlq}")
-            )
-            assert faults(page, "query-keeps-ending") == []
-        page.get_by_role(role, name=name, exact=role == "link").first.click()
-    expect(page.get_by_role("heading", name=group)).to_be_visible()
-    return len(ways)
