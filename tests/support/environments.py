@@ -146,9 +146,12 @@ class Place:
             self.check(done, spark=spark)
 
     def check(self, done: subprocess.CompletedProcess[str], *, spark: bool = False) -> None:
-        """Assert that no coordinator logged an unexpected error, and that nothing was said where all is silent."""
+        """Assert that no coordinator logged an error, but for a broker that is late on a busy machine, and that nothing
+        was said where all is silent."""
         for log in self.temporary.rglob("coordinator-*.log"):
-            assert "Traceback" not in (text := log.read_text(errors="replace")), text
+            lines = log.read_text(errors="replace").splitlines()
+            errors = [line for line in lines if "Traceback" in line and "could be reached within" not in line]
+            assert errors == [], errors
         if self.environment.is_silent:
             said = complaints(done, spark=spark)
             assert said == [], said
