@@ -124,13 +124,17 @@ class ShareConsumer:
         (RE2) for whole names.
 
         Raises:
-            TypeError: ``topics`` is no list.
+            TypeError: ``topics`` is no list, or one of them is no text.
             ValueError: a name is empty, or is there twice.
         """
         with self._inside.enter():
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
-            names = tuple(sorted(map(str, topics)))
+            for each in topics:
+                if not isinstance(each, str):
+                    kind = type(each).__name__
+                    raise TypeError(f"expected list of topic unicode strings, and {each!r} is of type {kind}")
+            names = tuple(sorted(topics))
             if not all(names) or len(set(names)) < len(names):
                 raise ValueError(f"Failed to subscribe: {INVALID}")
             self._change_subscription(names)

@@ -17,9 +17,10 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
-from coordinator.client.options import GROUP_PREFIXES, MEMBER_NAME, Option, configs, flag
+from coordinator.client.options import GROUP_PREFIXES, MEMBER_NAME, Option, as_text, configs, flag
 from coordinator.config.kafka_options import (
     broker_addresses,
+    check_numbers,
     check_tokens,
     is_javas_alone,
     own_name,
@@ -116,13 +117,25 @@ REFUSED: dict[str, str] = {
 }
 """Properties that confluent_kafka.ShareConsumer refuses, with the text of its ValueError."""
 
+_INSTEAD = {
+    "auto.offset.reset": "Use share.auto.offset.reset.",
+    "isolation.level": "Use share.isolation.level.",
+}
+"""What to use in place of a refused property."""
+_OF_A_QUERY = {
+    "assign": "call subscribe() with topics",
+    "maxoffsetspertrigger": "use max.poll.records",
+    "startingoffsets": "use share.auto.offset.reset",
+    "subscribe": "call subscribe() with a list of topics",
+    "subscribepattern": "call subscribe() with one pattern, which begins with ^",
+}
+"""Options of a query's source, and what a ShareConsumer has in their place."""
+
 _CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError, "oauth_cb": TypeError}
 """Callbacks, with the exception that confluent_kafka.ShareConsumer raises if the value is not callable (or None)."""
 _TOPIC_CONFIG = "default.topic.config"
 _TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
-_INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
-"""The part of a text that librdkafka reads as a number, as C's strtol does: the 1 of 1.5."""
 _END_OF_CHECK = "sharegroup.end.of.check"
 _UNKNOWN = re.compile(r'No such configuration property: "(.*)"')
 
@@ -165,6 +178,7 @@ class ConsumerOptions(GroupOptions):
 
         Raises:
             KafkaException: a property, or its value, is refused (_INVALID_ARG).
+            TypeError: a value is bytes.
             ValueError: a share consumer may not have a property, group.id is missing, or librdkafka can make no client.
             TypeError, ValueError: a callback is not callable; ``_CALLBACKS`` says which of the two.
             AttributeError: default.topic.config is no dict.
@@ -172,20 +186,25 @@ class ConsumerOptions(GroupOptions):
         beside = _beside(given)
         of_topics = {_TOPIC_CONFIG: given[_TOPIC_CONFIG]} if _TOPIC_CONFIG in given else {}
         others = {key: value for key, value in given.items() if key not in beside and key not in of_topics}
-        texts = {str(key): _text(value) for key, value in others.items() if value is not None}
+        texts = {str(key): _text(str(key), value) for key, value in others.items() if value is not None}
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
         if "group.id" not in given:
-            raise ValueError("Failed to create consumer: group.id must be set")
+            hint = own_name("kafka.group.id", ()) if "kafka.group.id" in given else ""
+            raise ValueError(f"Failed to create consumer: group.id must be set{hint}")
         texts.setdefault("group.id", "")
         progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
         name = texts.pop(MEMBER_NAME.name, "")
         as_given = {key: others.get(key, "") for key in texts}
         if any(is_javas_alone(key) for key in texts):
             texts = as_given = _in_librdkafkas_words(texts)
+        _check_numbers(texts)
         ours = (*GROUP_PREFIXES, MEMBER_NAME.name)
         nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(ours)]
         checked = _check_properties({**dict.fromkeys(nulls), **as_given, **of_topics}, own)
-        texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
+        texts = {
+            **{str(key): _text(str(key), value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()},
+            **texts,
+        }
         try:
             _check_together(texts, checked)
             own_fields: dict[str, Any] = {
@@ -236,8 +255,15 @@ def _in_librdkafkas_words(texts: Mapping[str, str]) -> dict[str, str]:
         raise kafka_exception(error, KafkaError._INVALID_ARG) from error
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _check_numbers(texts: Mapping[str, str]) -> None:
+    try:
+        check_numbers(texts)
+    except ShareGroupError as error:
+        raise kafka_exception(error, KafkaError._INVALID_ARG) from error
+
+
+def _text(key: str, value: Any) -> str:
+    return as_text(key, int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
@@ -253,7 +279,9 @@ def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[
         if _END_OF_CHECK in text:
             return checked
         if found := _UNKNOWN.fullmatch(text):
-            text += own_name(found[1], [option.name for option in OPTIONS if " " not in option.name])
+            instead = _OF_A_QUERY.get(found[1].lower())
+            known = [option.name for option in OPTIONS if " " not in option.name]
+            text += f"; it is an option of a query: {instead}" if instead else own_name(found[1], known)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text)) from None
         raise
     return checked
@@ -265,7 +293,8 @@ def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> Non
     is made if it would fetch a token at once."""
     for key in checked:
         if key in REFUSED:
-            raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
+            instead = f". {_INSTEAD[key]}" if key in _INSTEAD else ""
+            raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}{instead}")
     if TOKEN_FUNCTION in texts:
         check_tokens(texts, prefix="")
     if any(key in texts for key in (*_TOKEN_SOURCES, TOKEN_FUNCTION)):
@@ -300,11 +329,6 @@ def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(texts: Mapping[str, str], key: str, default: int) -> int:
-    """Returns the number that librdkafka reads in this text, which librdkafka has checked before. A leading 0 means
-    octal digits."""
-    found = _INTEGER.match(texts.get(key, ""))
-    if found is None:
-        return default
-    digits = found[1].lower()
-    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
-    return int(digits, base)
+    """Returns the number in this text, which librdkafka has checked before. A leading 0 means octal digits."""
+    text = texts.get(key, "").strip()
+    return int(text, 8 if text.lstrip("+").startswith("0") else 10) if text else default

@@ -28,13 +28,13 @@ def texts(what: str, given: object) -> dict[str, str]:
     """The texts of a mapping; a value None is left out.
 
     Raises:
-        TypeError: it is no mapping, or has a key that is no text.
+        TypeError: it is no mapping, or has a key that is no text, or a value of bytes.
     """
     if not isinstance(given, Mapping):
         found = type(given).__name__
         raise TypeError(f"{what} is a mapping of texts, as {{'NAME': 'VALUE'}}, and this is of type {found}")
     names(f"the keys of {what}", tuple(given))
-    return {key: as_text(value) for key, value in given.items() if value is not None}
+    return {key: as_text(key, value) for key, value in given.items() if value is not None}
 
 
 def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:

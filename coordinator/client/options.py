@@ -107,11 +107,14 @@ class OptionTable:
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:
     """Returns ``given`` from the options as a person or Spark wrote them. None stands for an option that is not set."""
-    return {name.lower(): as_text(value) for name, value in options.items() if value is not None}
+    return {name.lower(): as_text(name, value) for name, value in options.items() if value is not None}
 
 
-def as_text(value: object) -> str:
-    """The value as Spark writes an option's value."""
+def as_text(name: str, value: object) -> str:
+    """The value as Spark writes an option's value. Raises TypeError for bytes, without the value, which may be a
+    secret."""
+    if isinstance(value, bytes | bytearray):
+        raise TypeError(f"{name} is a text, and its value is of type {type(value).__name__}: use decode()")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

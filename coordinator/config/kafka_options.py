@@ -235,7 +235,7 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
         if key == TOKEN_FUNCTION:
             check_tokens(kafka_config, prefix=prefix)
             continue
-        text = _complaint(key, value) or _half_read(key, value)
+        text = _half_read(key, value) or _complaint(key, value)
         if _UNKNOWN in text:
             raise UnknownKafkaOption(option=prefix + key, hint=_hint(key, prefix))
         if text:
@@ -278,13 +278,24 @@ def _values(key: str, problem: str) -> str:
 
 
 _BEGINS_AS_NUMBER = re.compile(r"\s*[+-]?\d")
-_NUMBER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|\d+)\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _OUT_OF_RANGE = "-7777"
 
 
+def check_numbers(properties: Mapping[str, str]) -> None:
+    """Check the properties that librdkafka has accepted, and that have no prefix.
+
+    Raises:
+        InvalidOption: librdkafka would read a part of a number.
+    """
+    for key, value in properties.items():
+        if problem := _half_read(key, value):
+            raise InvalidOption(option=key, problem=f"{problem}{_values(key, problem)}.")
+
+
 def _half_read(key: str, value: str) -> str:
-    """The problem of a number that librdkafka would misread; empty if it would not. librdkafka reads the leading digits
-    alone, so 1e3 would be 1."""
+    """The problem of a text that is no decimal number, for a property that is a number; empty if there is none.
+    librdkafka reads the leading digits alone, so 1e3 would be 1, and takes 0x10."""
     if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
         return ""
     return f'"{value}" is no such number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""

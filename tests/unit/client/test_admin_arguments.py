@@ -24,6 +24,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "Admin(text)": (lambda: Admin("localhost:9092"), "conf is a mapping of texts, as {'NAME': 'VALUE'}, and"),  # type: ignore[arg-type]
     "Admin(None)": (lambda: Admin(None), "this is of type NoneType"),  # type: ignore[arg-type]
     "Admin({1: 2})": (lambda: Admin({1: "2"}), "1 is of type int"),  # type: ignore[dict-item]
+    "Admin(bytes)": (lambda: Admin({"client.id": b"a"}), "client.id is a text, and its value is of type bytes"),
     "ShareGroupListener(text)": (lambda: ShareGroupListener("localhost:9092"), "conf is a mapping"),  # type: ignore[arg-type]
     "describe_groups": (lambda: admin().describe_groups("billing"), r"group_ids is a list.*write \['billing'\]"),
     "list_groups": (lambda: admin().list_groups("EMPTY"), r"states is a list.*write \['EMPTY'\]"),
@@ -52,6 +53,12 @@ def test_a_wrong_argument_is_an_error_that_says_how_it_is_written(case: str) -> 
 def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
     with pytest.raises(InvalidOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
         make({"bootstrap.servers": "http://a:1"})
+
+
+@pytest.mark.parametrize("text", ["5m", "0x10"])
+def test_admin_reads_no_part_of_a_number(text: str) -> None:
+    with pytest.raises(InvalidOption, match=r"socket\.timeout\.ms is wrong.*whole number in"):
+        Admin({**CONF, "socket.timeout.ms": text})
 
 
 @pytest.mark.parametrize("group_id", [" billing", "billing ", "bil\tling", "\u2028", "bil\u00a0ling"])

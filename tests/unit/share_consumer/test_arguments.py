@@ -34,8 +34,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "oauth_cb None": {"oauth_cb": None},
     "throttle_cb a number": {"throttle_cb": 5},
     "logger None": {"logger": None},
-    "a fraction": {"max.poll.records": 1.5},
-    "a hexadecimal number": {"max.poll.records": "0x10"},
+    "a whole number as a float": {"max.poll.records": 1.0},
     "no number": {"max.poll.records": "many"},
     "a setting of topics": {"default.topic.config": {"acks": "all"}},
     "an unknown setting of topics": {"default.topic.config": {"no.such": "all"}},
@@ -77,6 +76,43 @@ def made(module: Any, **more: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
 def test_both_constructors_raise_the_same_for_a_configuration(config: dict[str, Any]) -> None:
     assert made(sharegroup, **config) == made(confluent_kafka, **config)
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "group.id of bytes": ({"group.id": b"bg"}, TypeError, "group.id is a text, and its value is of type bytes"),
+    "a password of bytes": ({"sasl.password": b"hunter2"}, TypeError, "sasl.password is a text, and its"),
+    "5k": ({"max.poll.records": "5k"}, KafkaException, r"max.poll.records is wrong.*whole number in 1\.\."),
+    "5m": ({"max.poll.interval.ms": "5m"}, KafkaException, "max.poll.interval.ms is wrong"),
+    "50MB": ({"fetch.max.bytes": "50MB"}, KafkaException, "fetch.max.bytes is wrong"),
+    "0x10": ({"fetch.wait.max.ms": "0x10"}, KafkaException, "fetch.wait.max.ms is wrong"),
+    "1.5": ({"max.poll.records": 1.5}, KafkaException, "max.poll.records is wrong"),
+    "a part out of bounds": ({"socket.timeout.ms": "5m"}, KafkaException, '"5m" is no such number'),
+    "auto.offset.reset": ({"auto.offset.reset": "earliest"}, ValueError, r"Use share\.auto\.offset\.reset"),
+    "startingOffsets": ({"startingOffsets": "earliest"}, KafkaException, r"use share\.auto\.offset\.reset"),
+    "maxOffsetsPerTrigger": ({"maxOffsetsPerTrigger": "5"}, KafkaException, r"use max\.poll\.records"),
+    "subscribe": ({"subscribe": "orders"}, KafkaException, r"call subscribe\(\) with a list of topics"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_wrong_configuration_is_refused_with_the_way_out(case: str) -> None:
+    config, kind, says = REFUSALS[case]
+    with pytest.raises(kind, match=says) as raised:
+        sharegroup.ShareConsumer({**CONFIG, **config})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_group_id_with_a_prefix_is_named() -> None:
+    with pytest.raises(ValueError, match=r"group\.id must be set; properties have no prefix here: use group\.id"):
+        sharegroup.ShareConsumer({"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "billing"})
+
+
+@pytest.mark.parametrize("topic", [b"orders", None, 5])
+def test_a_topic_that_is_no_text_is_refused(topic: Any) -> None:
+    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0})
+    with pytest.raises(TypeError, match="expected list of topic unicode strings, and"):
+        consumer.subscribe(["orders", topic])
+    consumer.close()
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
@@ -163,7 +199,7 @@ def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:
         sharegroup.ShareConsumer({**CONFIG, "oauth_cb": print})
 
 
-@pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
+@pytest.mark.parametrize(("text", "number"), [("7", 7), (7.0, 7), ("010", 8), (" 7", 7)])
 def test_numbers_are_parsed_as_by_librdkafka(text: object, number: int) -> None:
     assert ConsumerOptions.parse({**CONFIG, "max.poll.records": text}).max_poll_records == number
 
