@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.admin.arguments import connection, names, texts
+from coordinator.admin.arguments import check_request, connection, names, texts
 from coordinator.client.client import ENDPOINT, CoordinatorClient
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
@@ -53,6 +53,7 @@ from coordinator.protocol.admin_messages import (
     Window,
 )
 from coordinator.protocol.errors import (
+    AdminClosed,
     CoordinatorUnreachable,
     GroupChanged,
     GroupIdNotFound,
@@ -136,17 +137,21 @@ class Admin:
         self._answer_timeout_s = CALL_TIMEOUT_S if timeout_ms is None else min(CALL_TIMEOUT_S, self._timeout_s)
         self._client = CoordinatorClient(directory, retry_timeout_s=retry_s)
         self._down_until_s = 0.0
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._client!r} {redacted(dict(self._kafka_config))}>"
 
     def __enter__(self) -> Admin:
+        if self._is_closed:
+            raise AdminClosed()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
+        self._is_closed = True
         self._client.close()
 
     def who_am_i(self) -> TokenHolder:
@@ -461,6 +466,8 @@ class Admin:
         reason: str,
         seen: str,
     ) -> Altered:
+        if not isinstance(offsets, range):
+            raise TypeError(f"offsets is a range, as range(5, 8), and {offsets!r} is of type {type(offsets).__name__}")
         if not offsets or offsets.step != 1:
             raise InvalidRequest(what=f"{offsets} are no neighbouring offsets.")
         return self._ask(
@@ -481,6 +488,7 @@ class Admin:
         """Send an action, and return its answer. The request carries an id, so that the action runs once. The request
         also carries the group's present state, so that a late request changes neither a group that another action has
         changed nor a new group of the same name."""
+        self._check(request)
         look = self._ask(msgspec.structs.replace(request, execute=False))
         if not request.execute:
             return look
@@ -496,6 +504,11 @@ class Admin:
             if is_gone or request.seen or looks <= 1:
                 raise
             return self._act(request, looks - 1)
+
+    def _check(self, request: Request[Any]) -> None:
+        if self._is_closed:
+            raise AdminClosed()
+        check_request(request)
 
     @told_to_clients()
     def _find_on_demand(self) -> OnDemand:
@@ -514,6 +527,7 @@ class Admin:
         """Returns the answer of a running coordinator, or else of the state store, if it can be read here. To ask
         another host for its group, a coordinator is started on this host. If the principal may not ask that host, the
         copy in the log is read."""
+        self._check(request)
         try:
             return self._looked(request)
         except HostTopicNotAuthorized:
@@ -540,6 +554,7 @@ class Admin:
 
     @told_to_clients()
     def _ask(self, request: Request[Reply], group_id: str = "") -> Reply:
+        self._check(request)
         group_id = request.group_id if isinstance(request, GroupRequest) else group_id
         try:
             is_down = time.monotonic() < self._down_until_s

@@ -32,6 +32,8 @@ def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[s
         if to < timedelta():
             raise InvalidReset(what=to, reason="the duration is negative")
         return "timestamp", int((time.time() - to.total_seconds()) * 1000), {}
+    if isinstance(to, bool):
+        raise InvalidReset(what=to, reason="it is True or False, and no offset")
     if isinstance(to, int):
         if to < 0:
             raise InvalidReset(what=to, reason="an offset can't be negative")

@@ -377,6 +377,10 @@ class CoordinatorNotAvailable(
     """The coordinator of share group {group_id} is not available: {reason}"""
 
 
+class AdminClosed(CoordinatorNotAvailable, retriable=False, of_coordinator=False):
+    """This Admin client is closed. Make another one: sharegroup.Admin(conf)."""
+
+
 class OutageTooLong(CoordinatorNotAvailable, retriable=False):
     """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
     Nothing is lost. Once its Kafka brokers ({addresses}) answer, start the program again, or poll again. To let it wait

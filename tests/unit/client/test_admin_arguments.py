@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.protocol.errors import InvalidGroupId
+from coordinator.protocol.errors import AdminClosed, InvalidGroupId, InvalidRequest, InvalidReset
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.option_errors import InvalidOption
 from sharegroup import Admin, ShareGroupListener
@@ -35,6 +35,15 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "delete_offsets(number)": (lambda: admin().delete_offsets("billing", 5), "5 is of type int"),  # type: ignore[arg-type]
     "alter_configs": (lambda: admin().alter_configs("billing", None), "configs is a mapping"),  # type: ignore[arg-type]
     "alter_configs(unset)": (lambda: admin().alter_configs("billing", unset="share.x"), "unset is a list"),
+    "list_offsets(None)": (lambda: admin().list_offsets(None), "group_id is a text, and None is of type NoneType"),  # type: ignore[arg-type]
+    "list_offsets(list)": (lambda: admin().list_offsets(["a"]), r"group_id is a text, and \['a'\] is of type list"),  # type: ignore[arg-type]
+    "reset_offsets(execute)": (lambda: admin().reset_offsets("a", execute="no"), "execute is True or False, and 'no'"),  # type: ignore[arg-type]
+    "reset_offsets(reason)": (lambda: admin().reset_offsets("a", reason=5), "reason is a text, and 5 is of type int"),  # type: ignore[arg-type]
+    "reset_offsets(shift_by)": (lambda: admin().reset_offsets("a", shift_by="5"), "shift_by is a whole number"),  # type: ignore[arg-type]
+    "delete_group": (lambda: admin().delete_group(["a"]), "group_id is a text"),  # type: ignore[arg-type]
+    "history": (lambda: admin().history("a", "orders", "0", 5), "partition is a whole number, and '0' is of type str"),  # type: ignore[arg-type]
+    "in_flight(held)": (lambda: admin().in_flight("a", held_longer_than_ms="10 min"), "held_longer_than_ms is a whole"),  # type: ignore[arg-type]
+    "archive_records": (lambda: admin().archive_records("a", "orders", 0, [5], reason="x"), "offsets is a range"),  # type: ignore[arg-type]
     "alter_configs(value)": (
         lambda: admin().alter_configs("billing", {"share.x": None}),  # type: ignore[dict-item]
         r"no value for share.x: write unset=\['share.x'\]",
@@ -53,6 +62,20 @@ def test_a_wrong_argument_is_an_error_that_says_how_it_is_written(case: str) -> 
 def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
     with pytest.raises(InvalidOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
         make({"bootstrap.servers": "http://a:1"})
+
+
+def test_a_number_out_of_bounds_an_empty_group_and_a_closed_admin_are_named() -> None:
+    client = admin()
+    with pytest.raises(InvalidRequest, match="offset=-5 can't be used"):
+        client.history("billing", "orders", 0, -5)
+    with pytest.raises(InvalidGroupId, match="it is empty"):
+        client.delete_group("")
+    with pytest.raises(InvalidReset, match="no offset"):
+        client.reset_offsets("billing", True)
+    client.close()
+    for call in (client.list_groups, client.__enter__, lambda: client.delete_group("billing")):
+        with pytest.raises(AdminClosed, match=r"^This Admin client is closed\. Make another one"):
+            call()
 
 
 @pytest.mark.parametrize("text", ["5m", "0x10"])
