@@ -44,7 +44,7 @@ class AsyncShareConsumer:
         return f"<AsyncShareConsumer {self._consumer!r}>"
 
     async def __aenter__(self) -> AsyncShareConsumer:
-        self._consumer.check_process()
+        self._check_open()
         return self
 
     async def __aexit__(self, *_: object) -> None:

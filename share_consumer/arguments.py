@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, MOST_HINT_BYTES, AcknowledgeType
 
+_TYPES = "AcknowledgeType.ACCEPT, RELEASE, REJECT or RENEW"
 ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or configuration"
 
 
@@ -29,6 +31,27 @@ def c_int(argument: object, bits: int = 32) -> int:
     if bits == 32:
         raise OverflowError(f"signed integer is {'greater than maximum' if number > 0 else 'less than minimum'}")
     raise OverflowError("int too big to convert")
+
+
+def type_number(ack_type: object) -> int:
+    """Returns the number of an AcknowledgeType.
+
+    Raises:
+        TypeError: the argument is no integer.
+        OverflowError: the argument has more than 32 bits.
+    """
+    if isinstance(ack_type, bool) or not hasattr(ack_type, "__index__"):
+        raise TypeError(f"ack_type must be {_TYPES}, not {type(ack_type).__name__}")
+    return c_int(ack_type)
+
+
+def refused_type(number: int) -> str:
+    """Returns what to use in place of this number, which is no outcome of a ShareConsumer's record."""
+    if number == AcknowledgeType.DEFER:
+        return "AcknowledgeType.DEFER is for sinks alone; use RELEASE, with delay_ms for a pause"
+    if number == AcknowledgeType.GAP:
+        return f"{INVALID}: AcknowledgeType.GAP is for offsets without a record; use {_TYPES}"
+    return f"{INVALID}: ack_type must be {_TYPES}, not {number}"
 
 
 def check_hint(hint: object) -> None:
@@ -55,14 +78,25 @@ def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[
         raise ValueError(f"Failed to acknowledge {what}: reason is for AcknowledgeType.REJECT alone")
     if delay_ms is not None and kind != AcknowledgeType.RELEASE:
         raise ValueError(f"Failed to acknowledge {what}: delay_ms is for AcknowledgeType.RELEASE alone")
-    wait_ms = None if delay_ms is None else operator.index(delay_ms)  # type: ignore[arg-type]  # it raises TypeError
+    if delay_ms is not None and (isinstance(delay_ms, bool) or not hasattr(delay_ms, "__index__")):
+        raise TypeError(f"delay_ms must be a whole number of milliseconds, not {type(delay_ms).__name__}")
+    wait_ms = None if delay_ms is None else operator.index(delay_ms)
     if wait_ms is not None and not 0 <= wait_ms <= LONGEST_DELAY_MS:
         raise ValueError(f"Failed to acknowledge {what}: delay_ms is 0 to {LONGEST_DELAY_MS}, not {wait_ms}")
     return (reason or "")[:LONGEST_REASON].encode(errors="replace").decode(), wait_ms  # a file's name may be no UTF-8
 
 
 def timeout_seconds(timeout: object) -> float:
-    """Returns the timeout in seconds. Raises TypeError if the timeout is no number."""
-    if isinstance(timeout, str | bytes):
-        raise TypeError(f"must be real number, not {type(timeout).__name__}")
-    return float(timeout)  # type: ignore[arg-type]  # it raises TypeError
+    """Returns the timeout in seconds.
+
+    Raises:
+        TypeError: the timeout is no number.
+        ValueError: the timeout is nan.
+    """
+    wanted = "timeout must be real number, of seconds (-1: no limit)"
+    if isinstance(timeout, str | bytes) or not (hasattr(timeout, "__float__") or hasattr(timeout, "__index__")):
+        raise TypeError(f"{wanted}, not {type(timeout).__name__}")
+    seconds = float(timeout)  # type: ignore[arg-type]  # it has one of the two methods
+    if math.isnan(seconds):
+        raise ValueError(f"{wanted}, not nan")
+    return seconds

@@ -26,7 +26,17 @@ from coordinator.protocol.log_lines import log_as_chosen
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
-from share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_note, check_type, timeout_seconds
+from share_consumer.arguments import (
+    ERRONEOUS,
+    INVALID,
+    c_int,
+    check_hint,
+    check_note,
+    check_type,
+    refused_type,
+    timeout_seconds,
+    type_number,
+)
 from share_consumer.callbacks import Callbacks
 from share_consumer.departure import Departure
 from share_consumer.dropped import dropped
@@ -111,8 +121,8 @@ class ShareConsumer:
         return f"<{type(self).__name__} {self._options.group_id} {self._in_flight!r}>"
 
     def __enter__(self) -> ShareConsumer:
-        self.check_process()
-        return self
+        with self._inside.enter():
+            return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -336,19 +346,23 @@ class ShareConsumer:
         reason: str | None,
         delay_ms: int | None,
     ) -> None:
-        number = c_int(ack_type)
+        number = type_number(ack_type)
         is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
-        if not is_type and number == AcknowledgeType.DEFER:
-            raise ValueError(f"Failed to acknowledge {what}: AcknowledgeType.DEFER is for sinks alone; use RELEASE")
-        if topic is None or partition is None or offset is None or min(partition, offset) < 0 or not is_type:
-            raise ValueError(f"Failed to acknowledge {what}: {INVALID}")
+        if not is_type:
+            raise ValueError(f"Failed to acknowledge {what}: {refused_type(number)}")
+        if topic is None or partition is None or offset is None or min(partition, offset) < 0:
+            raise ValueError(f"Failed to acknowledge {what}: {INVALID}: no record is at {topic}-{partition}@{offset}")
         note = check_note(what, number, reason, delay_ms)
         if self._explicit is None and note != ("", None):
             raise NoteInImplicitMode()
+        if self._explicit is None:
+            reason = "the next poll accepts the record, in implicit mode. Set share.acknowledgement.mode=explicit"
+            raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}: {reason} to acknowledge it")
         with self._changing:
             key = (topic, partition)
-            if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number), *note):
-                raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
+            if not self._explicit.decide(key, offset, AcknowledgeType(number), *note):
+                reason = self._explicit.why_not_decided(key, offset)
+                raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}: {reason}")
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
         """Signal that the work on a record goes on, in explicit mode (KAFKA-20458). From then on the record's lock

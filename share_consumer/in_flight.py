@@ -172,6 +172,15 @@ class InFlight(UnreadOffsets):
         self._partitions[key].decide(offset, outcome)
         return True
 
+    def why_not_decided(self, key: Key, offset: int) -> str:
+        """Returns why :meth:`decide` returned False for this record."""
+        record = f"record {key[0]}-{key[1]}@{offset}"
+        if self._is_given_back(key, offset):
+            return f"the release of an earlier record gives {record} back; a later poll returns it"
+        if key in self._partitions and offset in self._partitions[key].counts:
+            return f"{record} is in progress, and its lock needs no RENEW; mark it in progress again"
+        return f"this ShareConsumer has no {record} in flight. Its outcome was sent, or another consumer has polled it"
+
     def _take_back(self, key: Key, offset: int) -> bool:
         """Give a renewed record back to the program, so that the next poll does not return it. Returns False if the
         record was not renewed."""
