@@ -140,7 +140,8 @@ class ShareConsumer:
         with self._inside.enter():
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
-            for each in topics:
+            given: list[object] = [*topics]
+            for each in given:
                 if not isinstance(each, str):
                     kind = type(each).__name__
                     raise TypeError(f"expected list of topic unicode strings, and {each!r} is of type {kind}")
