@@ -23,6 +23,7 @@ from coordinator.config.kafka_options import check_kafka_config
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.kafka.librdkafka import LOSSLESS, new_client
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
+from coordinator.protocol.option_errors import InvalidOption
 from coordinator.protocol.topic_names import check_written, is_reserved
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.redrive.conditions import RecordFilter, all_hold, conditions
@@ -85,14 +86,14 @@ def redrive(
         DeadLettersNotRead: the dead letter topic could not be read to its end.
         RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
         BrokerNotReachable: no broker answers.
-        ConfigOutOfBounds: ``max_redrives`` or ``rate`` is below 1.
+        TypeError, ConfigOutOfBounds: an argument has another type; ``max_redrives`` or ``rate`` is below 1.
         InvalidCondition: ``where`` is wrong.
         UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidOption: an option is wrong.
     """
     _check_numbers(max_redrives=max_redrives, rate=1 if rate is None else rate)
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
-    _check_target(to, dlq_topic)
+    _check_target(to, dlq_topic, dry_run=dry_run, keep_timestamp=keep_timestamp)
     given = by_lower_name(options)
     TABLE.check_names(given)
     config = TABLE.kafka_config(given)
@@ -122,17 +123,26 @@ def redrive(
     return report
 
 
-def _check_numbers(**numbers: object) -> None:
-    for key, value in numbers.items():
-        if type(value) is not int or value < 1:
-            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
-
-
-def _check_target(to: str | None, dlq_topic: str) -> None:
+def _check_target(to: str | None, dlq_topic: str, **flags: object) -> None:
+    topics: dict[str, object] = {"dlq_topic": dlq_topic, **({} if to is None else {"to": to})}
+    for name, topic in topics.items():
+        if not isinstance(topic, str):
+            raise TypeError(f"{name} is a topic's name, and {topic!r} is of type {type(topic).__name__}")
+        if not topic:
+            raise InvalidOption(option=name, problem="it is empty; name a topic.")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} is True or False, and {flag!r} is of type {type(flag).__name__}")
     if to is not None:
         check_written(to)
     if to == dlq_topic:
         raise RedriveIntoItself(topic=dlq_topic)
+
+
+def _check_numbers(**numbers: object) -> None:
+    for key, value in numbers.items():
+        if type(value) is not int or value < 1:
+            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
 
 
 # --- what was shown

@@ -26,13 +26,17 @@ class Record(NamedTuple):
     partition: int | None = None
 
 
-def checked(topics: Mapping[str, Iterable[object]]) -> dict[str, list[Record]]:
+def checked(topics: object) -> dict[str, list[Record]]:
     """Returns the topics with their records.
 
     Raises:
+        TypeError: ``topics`` is no mapping.
         UnusableTopicName: a name can't be a topic's.
         UnusableRecord: a record is of another type, or names a partition that there is not.
     """
+    if not isinstance(topics, Mapping):
+        kind = type(topics).__name__
+        raise TypeError(f"topics is a dict, as {{'orders': ['a record']}}, and {topics!r} is of type {kind}")
     found = {}
     for topic, records in topics.items():
         if not isinstance(topic, str) or not is_topic_name(topic):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from coordinator.core.looks.history import _GIVEN_UP
@@ -31,6 +34,24 @@ def test_a_wrong_topic_or_record_is_named_before_a_broker_starts(
 ) -> None:
     with pytest.raises(error, match=said), broker(topics):
         raise AssertionError("a broker runs")
+
+
+@pytest.mark.parametrize("topics", [["orders"], "orders", 3])
+def test_topics_that_are_no_dict_are_refused_with_the_form(topics: Any) -> None:
+    with pytest.raises(TypeError, match=r"topics is a dict, as \{'orders': \['a record'\]\}, and"), broker(topics):
+        raise AssertionError("a broker runs")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: wait_until_done("billing", timeout_s="3"), "timeout_s is a number of seconds, and '3' is of type str"),  # type: ignore[arg-type]
+        (lambda: wait_until_done(["billing"]), "group is a group's id, and"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_argument_of_wait_until_done_is_named(call: Callable[[], None], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call()
 
 
 def test_records_without_a_key_go_to_the_partitions_in_turn() -> None:
