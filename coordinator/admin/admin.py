@@ -107,6 +107,8 @@ class Admin:
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
     """
 
+    _is_closed = False
+
     def __init__(
         self,
         conf: Mapping[str, object],
@@ -137,7 +139,6 @@ class Admin:
         self._answer_timeout_s = CALL_TIMEOUT_S if timeout_ms is None else min(CALL_TIMEOUT_S, self._timeout_s)
         self._client = CoordinatorClient(directory, retry_timeout_s=retry_s)
         self._down_until_s = 0.0
-        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._client!r} {redacted(dict(self._kafka_config))}>"

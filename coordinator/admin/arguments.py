@@ -10,8 +10,8 @@ import msgspec
 
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
-from coordinator.protocol.errors import InvalidGroupId, InvalidRequest
-from coordinator.protocol.messages import GroupRequest, Request
+from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import Request
 
 
 def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -54,10 +54,7 @@ def check_request(request: Request[Any]) -> None:
     Raises:
         TypeError: an argument is of another type.
         InvalidRequest: it is out of bounds.
-        InvalidGroupId: the group id is empty.
     """
-    if isinstance(request, GroupRequest) and request.group_id == "":
-        raise InvalidGroupId(group_id="''", reason="it is empty")
     for field in msgspec.structs.fields(request):
         value = getattr(request, field.name)
         try:

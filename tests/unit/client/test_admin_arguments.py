@@ -64,12 +64,10 @@ def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
         make({"bootstrap.servers": "http://a:1"})
 
 
-def test_numbers_out_of_bounds_no_group_and_a_closed_admin_are_named() -> None:
+def test_numbers_out_of_bounds_and_a_closed_admin_are_named() -> None:
     client = admin()
     with pytest.raises(InvalidRequest, match="offset=-5 can't be used"):
         client.history("billing", "orders", 0, -5)
-    with pytest.raises(InvalidGroupId, match="it is empty"):
-        client.delete_group("")
     with pytest.raises(InvalidReset, match="no offset"):
         client.reset_offsets("billing", True)
     client.close()
