@@ -41,7 +41,8 @@ def read_options(path: str) -> dict[str, str]:
     variable. Raises InvalidPropertiesFile if the file can't be read, or has another form."""
     text = text_of(path)
     if text.lstrip().startswith("["):
-        raise InvalidPropertiesFile(path=path, reason='it is a list in JSON; write an object, as {"KEY": "VALUE"}.')
+        reason = 'it is JSON, and has to have a line KEY=VALUE for each value, or to be an object, as {"KEY": "VALUE"}.'
+        raise InvalidPropertiesFile(path=path, reason=reason)
     if not text.lstrip().startswith("{"):
         return parsed(path, text)
     try:

@@ -105,7 +105,7 @@ def test_an_unreachable_broker_is_named_after_the_right_options(file, capsys, mo
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("{", "it is not JSON"), ("[]", "write an object"), ("a=${env:NOT_SET}", "NOT_SET")]
+    ("text", "says"), [("{", "it is not JSON"), ("[]", "or to be an object"), ("a=${env:NOT_SET}", "NOT_SET")]
 )
 def test_an_invalid_properties_file_is_named(tmp_path, capsys, text, says):
     path = tmp_path / "file"
