@@ -58,8 +58,9 @@ class Setting:
 
     @property
     def may_release(self) -> bool:
-        """Whether a record may be released, by a word, by silence or by attempts that disagree."""
-        says_so = {"release", "nothing"}.intersection(self.sink) or self.gives_back or self.releases
+        """Whether a record may be released: by a word, by silence, by attempts that disagree, or by a ShareConsumer
+        that leaves."""
+        says_so = {"release", "nothing"}.intersection(self.sink) or self.gives_back or self.releases or self.signals
         return bool(says_so) or (len(self.sink) > 1 and not self.replaces)
 
     @property
