@@ -68,11 +68,13 @@ class RecordFormat:
         for name in properties:
             if name not in PROPERTIES:
                 raise click.UsageError(f"The formatter has no property {name}: {hint(name, PROPERTIES, 'try others')}")
-        shown = {name: properties.get(f"print.{name}", str(name == "value")) for name in _PRINTED}
-        for name, text in shown.items():
-            if text.strip().lower() not in {"true", "false"}:
+        self._prints = []
+        for name in _PRINTED:
+            text = properties.get(f"print.{name}", str(name == "value"))
+            if (said := text.strip().lower()) not in {"true", "false"}:
                 raise click.UsageError(f"print.{name}={text} is neither true nor false")
-        self._prints = [name for name, text in shown.items() if text.strip().lower() == "true"]
+            if said == "true":
+                self._prints.append(name)
         self._separators = {name: properties.get(name, text).encode() for name, text in _SEPARATORS.items()}
         self._decoders = {
             option.partition(".")[0]: _deserializer(option, properties[option])

@@ -29,10 +29,7 @@ class Whole(click.IntRange):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, from ``min`` on."""
-
-    def __init__(self, min: float) -> None:  # noqa: A002 - click's
-        super().__init__(min)
+    """A number of seconds, in a range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number. Raises BadParameter if the text is none, or out of the range."""
