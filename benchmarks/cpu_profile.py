@@ -14,12 +14,7 @@ from tests.support.kafka_broker import KafkaBroker
 
 
 def cpu_rows(
-    spark: SparkProcess,
-    broker: KafkaBroker,
-    workload: Workload,
-    short: Topic,
-    sources: Sequence[str],
-    rounds: int,
+    spark: SparkProcess, broker: KafkaBroker, workload: Workload, short: Topic, sources: Sequence[str], rounds: int
 ) -> list[Row]:
     """Return for each source the CPU time of a million further records, and of the rest of a run. ``short``: a topic
     with fewer records than the workload's own; what both runs cost alike is the start. A first round warms the JVM up,

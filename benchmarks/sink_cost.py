@@ -48,11 +48,7 @@ def sink_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, per_batch:
 
 def _run(spark: SparkProcess, broker: KafkaBroker, topic: Topic, per_batch: int, kind: str) -> Run:
     group = f"benchmark-{uuid.uuid4().hex[:8]}"
-    source = {
-        **from_earliest(topic.name, broker),
-        "kafka.group.id": group,
-        "maxOffsetsPerTrigger": str(per_batch),
-    }
+    source = {**from_earliest(topic.name, broker), "kafka.group.id": group, "maxOffsetsPerTrigger": str(per_batch)}
     sink = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.group.id": group}
     if kind == DEAD_LETTERS:
         sink["errors.deadletterqueue.topic.name"] = _DLQ

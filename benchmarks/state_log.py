@@ -12,26 +12,14 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.report import Row
-from coordinator.core.commands import (
-    AcquireForConsumer,
-    CreateGroup,
-    InitializePartitions,
-    PartitionStart,
-    TopicWithId,
-)
+from coordinator.core.commands import AcquireForConsumer, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.decide import decide
 from coordinator.core.log_records import Record
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.record_codec import encode_records
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import (
-    AckBatch,
-    Acknowledge,
-    JoinGroup,
-    PartitionAcks,
-    PartitionBounds,
-)
+from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.coordinator import set_up_python
 from coordinator.service.runtime.runtime import CoordinatorRuntime

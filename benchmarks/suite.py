@@ -30,15 +30,7 @@ from benchmarks.spark_process import SparkProcess
 from benchmarks.state_log import load_rows
 from benchmarks.topics import Topic, fill
 from benchmarks.web_page import web_rows
-from benchmarks.workloads import (
-    KAFKA,
-    NOTHING,
-    SHAREGROUP,
-    Workload,
-    interleaved,
-    overhead_rows,
-    throughput_rows,
-)
+from benchmarks.workloads import KAFKA, NOTHING, SHAREGROUP, Workload, interleaved, overhead_rows, throughput_rows
 from coordinator.service.coordinator import set_up_python
 from tests.support.kafka_broker import KafkaBroker
 

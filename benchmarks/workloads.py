@@ -12,12 +12,7 @@ from benchmarks.spark_process import CORES, Run, SparkProcess
 from benchmarks.topics import Topic
 from tests.support.kafka_broker import KafkaBroker
 
-KAFKA, SHAREGROUP, WITH_PYTHON, NOTHING = SOURCES = (
-    "kafka",
-    "sharegroup",
-    "sharegroup-python",
-    "nothing",
-)
+KAFKA, SHAREGROUP, WITH_PYTHON, NOTHING = SOURCES = ("kafka", "sharegroup", "sharegroup-python", "nothing")
 FIRST_BATCH_MS = 300
 _OURS = (SHAREGROUP, WITH_PYTHON)
 
@@ -113,12 +108,7 @@ def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: flo
     times = {source: [run.median_ms("triggerExecution", workload.warm_up) for run in of] for source, of in runs.items()}
     pooled = {source: _pooled_ms(of, workload.warm_up) for source, of in runs.items()}
     rows = [
-        Row(
-            name=f"{workload.name}: {source}",
-            value=ms,
-            unit="ms",
-            how=_where(runs[source], workload),
-        )
+        Row(name=f"{workload.name}: {source}", value=ms, unit="ms", how=_where(runs[source], workload))
         for source, ms in pooled.items()
     ]
     rows += [

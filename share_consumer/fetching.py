@@ -17,13 +17,7 @@ from dataclasses import dataclass
 
 from coordinator.client.session import Identity, MemberSession
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError
-from coordinator.protocol.messages import (
-    Acknowledge,
-    AcquiredReply,
-    AcquireRecords,
-    PartitionAcks,
-    PartitionPlan,
-)
+from coordinator.protocol.messages import Acknowledge, AcquiredReply, AcquireRecords, PartitionAcks, PartitionPlan
 from coordinator.protocol.repeated_lines import LogOnce, Outage
 from share_consumer.acknowledgements import acknowledged, all_failed
 from share_consumer.ahead import Acquired, Ahead

@@ -117,10 +117,7 @@ REFUSED: dict[str, str] = {
 }
 """Properties that confluent_kafka.ShareConsumer refuses, with the text of its ValueError."""
 
-_INSTEAD = {
-    "auto.offset.reset": "Use share.auto.offset.reset.",
-    "isolation.level": "Use share.isolation.level.",
-}
+_INSTEAD = {"auto.offset.reset": "Use share.auto.offset.reset.", "isolation.level": "Use share.isolation.level."}
 """What to use in place of a refused property."""
 _OF_A_QUERY = {
     "assign": "call subscribe() with topics",

@@ -30,21 +30,9 @@ OPTIONS = (
         "What the target does with the replay of a batch (docs/do/sink.md): replaces, and the last attempt's outcomes "
         "alone count; or skips, and a record about which attempts disagree is released.",
     ),
-    Option(
-        "batchId",
-        "the batch's",
-        "The batch of the rows: sharegroup.acknowledge sets it.",
-    ),
-    Option(
-        "checkpointLocation",
-        "the query's",
-        "Spark passes it on; shown with the member.",
-    ),
-    Option(
-        "queryName",
-        "the query's",
-        "Spark passes on writeStream.queryName; shown with the member.",
-    ),
+    Option("batchId", "the batch's", "The batch of the rows: sharegroup.acknowledge sets it."),
+    Option("checkpointLocation", "the query's", "Spark passes it on; shown with the member."),
+    Option("queryName", "the query's", "Spark passes on writeStream.queryName; shown with the member."),
     Option(
         "kafka.*",
         "librdkafka's",
@@ -88,10 +76,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
     "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
-    "asyncProgressTrackingEnabled": (
-        "a batch has to be in Spark's log before its records are done.",
-        "Remove it.",
-    ),
+    "asyncProgressTrackingEnabled": ("a batch has to be in Spark's log before its records are done.", "Remove it."),
 }
 """Option, spelled as in Spark -> (reason, what to use instead)."""
 

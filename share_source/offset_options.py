@@ -56,10 +56,7 @@ def _check_offsets(topic: str, by_partition: Any, example: str) -> None:
 
 
 def _check_read(
-    topic: str,
-    by_partition: Mapping[str, int],
-    topics: tuple[str, ...],
-    assign: Mapping[str, tuple[int, ...]] | None,
+    topic: str, by_partition: Mapping[str, int], topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
 ) -> None:
     if topics and topic not in topics:
         raise InvalidOption(option="startingOffsets", problem=f"topic {topic} is not subscribed.")

@@ -93,9 +93,7 @@ class SourceOptions(GroupOptions):
                 raise RefusedOption(option=option, reason=reason, instead=_UNCUT)
 
 
-def _subscription(
-    given: Mapping[str, str],
-) -> tuple[tuple[str, ...], str | None, dict[str, tuple[int, ...]] | None]:
+def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, dict[str, tuple[int, ...]] | None]:
     named = [name for name in _STRATEGIES if name.lower() in given]
     if not named:
         raise NoSubscription()

@@ -74,9 +74,7 @@ dlq.add_command(show_dead_letter)
 )
 @click.option("--rate", type=Whole("records", min=1), help="Send at most this many records a second.  [no limit]")
 @click.option(
-    "--any-origin",
-    is_flag=True,
-    help="Send also dead letters whose origin their group's coordinator does not confirm.",
+    "--any-origin", is_flag=True, help="Send also dead letters whose origin their group's coordinator does not confirm."
 )
 @click.option(
     "--as-shown", metavar="TEXT", default="", help="With --execute: send what the dry run has shown that printed TEXT."

@@ -101,11 +101,7 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
     from sharegroup import kafka_tables
 
     delete = functools.partial(
-        admin.delete_offsets,
-        group_id,
-        options["topics"],
-        force=options["force"],
-        reason=options["reason"],
+        admin.delete_offsets, group_id, options["topics"], force=options["force"], reason=options["reason"]
     )
     altered = _carried_out(options, delete, execute=not options["dry_run"])
     if options["as_json"]:

@@ -33,13 +33,7 @@ RUNS_LOOKED_AT = 1_000
 @click.option(
     "--group", "group_ids", type=Group(), multiple=True, help="A share group. Can be given several times.  [all groups]"
 )
-@click.option(
-    "--interval",
-    type=Seconds(min=0.2),
-    default=2.0,
-    show_default=True,
-    help="Seconds between two looks.",
-)
+@click.option("--interval", type=Seconds(min=0.2), default=2.0, show_default=True, help="Seconds between two looks.")
 @click.option("--once", is_flag=True, help="Look twice, print the second look, and end: for scripts.")
 @JSON_OPTION
 def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:

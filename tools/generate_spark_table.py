@@ -68,10 +68,7 @@ ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
         "Spark tells the source what is committed",
         lambda has: f"by `{', '.join(has['given'])}`" if has["given"] else "by the end of its log",
     ),
-    (
-        "`availableNow`",
-        lambda has: "batches of `maxOffsetsPerTrigger`" if has["drains"] else "one batch a run",
-    ),
+    ("`availableNow`", lambda has: "batches of `maxOffsetsPerTrigger`" if has["drains"] else "one batch a run"),
     (
         "the last batch of such a run is completed",
         lambda has: "at the end of the run" if has["drains"] else "by the next run",

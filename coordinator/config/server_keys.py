@@ -131,11 +131,7 @@ _SERVER_ROWS = (
         why="Kafka stops reading from the network instead.",
     ),
     ConfigKey(
-        name="socket.request.max.bytes",
-        default=100 * _MIB,
-        low=64 * 1024,
-        high=1024 * _MIB,
-        doc="The largest request.",
+        name="socket.request.max.bytes", default=100 * _MIB, low=64 * 1024, high=1024 * _MIB, doc="The largest request."
     ),
     ConfigKey(
         name="max.connections",

@@ -28,11 +28,7 @@ _FIXED = {
     "linger.ms": "5",
     "topic.metadata.propagation.max.ms": "3000",  # a missing topic is reported before the timeout
 }
-_DEFAULTS = {
-    "client.id": "sharegroup",
-    "log_level": "0",
-    "queue.buffering.max.kbytes": "65536",
-}
+_DEFAULTS = {"client.id": "sharegroup", "log_level": "0", "queue.buffering.max.kbytes": "65536"}
 # One record per produce request, to find out which record is too large.
 _SINGLY = {"batch.num.messages": "1", "linger.ms": "0"}
 

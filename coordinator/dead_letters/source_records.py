@@ -28,20 +28,12 @@ _POLL_S = 0.1  # a poll waits for this many seconds until it has all wanted reco
 _DEFAULTS = {**READING, "client.id": "sharegroup", "fetch.error.backoff.ms": "10"}
 _DENSE = {**IN_BULK, "queued.max.messages.kbytes": "16384"}
 # For scattered records: what is fetched beyond a record is useless.
-_SPARSE = {
-    "fetch.message.max.bytes": str(1 << 16),
-    "queued.min.messages": "1",
-    "queued.max.messages.kbytes": "64",
-}
+_SPARSE = {"fetch.message.max.bytes": str(1 << 16), "queued.min.messages": "1", "queued.max.messages.kbytes": "64"}
 
 GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
 """Errors of a consumer without a reset policy for an offset that is not in the log."""
 _REFUSED = frozenset(
-    (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_MSG,
-    )
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.INVALID_MSG)
 )
 """Errors that a retry does not correct: missing permissions."""
 
@@ -143,13 +135,7 @@ class _Reading:
     """One pass over the offsets of one partition."""
 
     def __init__(
-        self,
-        reader: SourceRecordReader,
-        topic: str,
-        partition: int,
-        offsets: Sequence[int],
-        *,
-        is_dense: bool,
+        self, reader: SourceRecordReader, topic: str, partition: int, offsets: Sequence[int], *, is_dense: bool
     ) -> None:
         self._reader = reader
         self._consumer = reader.consumer(is_dense)

@@ -115,10 +115,7 @@ def _oauth(settings: Mapping[str, str]) -> dict[str, str]:
     if extensions:
         found["sasl.oauthbearer.extensions"] = ",".join(extensions)
     if principal := settings.get("unsecuredLoginStringClaim_sub"):
-        found |= {
-            "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": f"principal={principal}",
-        }
+        found |= {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": f"principal={principal}"}
     return found
 
 

@@ -16,10 +16,7 @@ stopped."""
 
 
 def retry_until(
-    timeout_s: float,
-    pause: wait_base,
-    condition: retry_base | Callable[[RetryCallState], bool],
-    least: int = 1,
+    timeout_s: float, pause: wait_base, condition: retry_base | Callable[[RetryCallState], bool], least: int = 1
 ) -> Retrying:
     """Retries while ``condition`` holds for the error or the result of an attempt. The attempts end when the next one
     would begin ``timeout_s`` seconds after the first, or later: then the last error is raised, or the last result

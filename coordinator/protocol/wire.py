@@ -118,13 +118,7 @@ _NAME = re.compile(r"[A-Za-z]{1,64}")
 
 _requests: dict[str, type[Request[Any]]] = {
     request.__name__: request
-    for request in (
-        *get_args(AnyRequest),
-        *get_args(AnyAdminRequest),
-        Health,
-        StepDown,
-        WhoAmI,
-    )
+    for request in (*get_args(AnyRequest), *get_args(AnyAdminRequest), Health, StepDown, WhoAmI)
 }
 WITH_ROWS = frozenset({AcknowledgeRows.__name__, StageOutcomes.__name__})
 """The requests that come with Arrow rows in their body (coordinator.protocol.request_rows)."""

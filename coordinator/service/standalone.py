@@ -48,12 +48,7 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
         if (error := listener_of_another_kind(settings.bootstrap_servers, protocol)) is not None:
             raise error
         coordinator = Coordinator(
-            settings,
-            tokens,
-            listener=listener,
-            limits=standalone.server,
-            once=once,
-            greet=greeted.add,
+            settings, tokens, listener=listener, limits=standalone.server, once=once, greet=greeted.add
         )
         try:
             connections = UnauthenticatedConnections(

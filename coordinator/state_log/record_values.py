@@ -12,15 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from coordinator.core.record_state import RecordState
-from coordinator.state_log.primitives import (
-    INT16,
-    INT32,
-    ByteReader,
-    number,
-    optional,
-    tagged_fields,
-    unsigned_varint,
-)
+from coordinator.state_log.primitives import INT16, INT32, ByteReader, number, optional, tagged_fields, unsigned_varint
 
 VERSION = 0
 DELIVERY_COMPLETE_COUNT_TAG = 0
@@ -124,9 +116,7 @@ def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_coun
     tagged = {}
     if delivery_complete_count is not None:
         tagged[DELIVERY_COMPLETE_COUNT_TAG] = number(INT32, delivery_complete_count)
-    return b"".join(
-        (number(INT16, VERSION), fixed, unsigned_varint(len(encoded) + 1), *encoded, tagged_fields(tagged)),
-    )
+    return b"".join((number(INT16, VERSION), fixed, unsigned_varint(len(encoded) + 1), *encoded, tagged_fields(tagged)))
 
 
 def _check_version(reader: ByteReader, version: int) -> None:

@@ -303,12 +303,7 @@ class _Damage:
 
 
 def _read(
-    consumer: Any,
-    topic: str,
-    ends: dict[int, tuple[int, int]],
-    make: Callable[[], Consumer],
-    *,
-    batch: int = _BATCH,
+    consumer: Any, topic: str, ends: dict[int, tuple[int, int]], make: Callable[[], Consumer], *, batch: int = _BATCH
 ) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
     unread, silence, last_error = set(ends), Silence(), "no answer"

@@ -68,12 +68,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
                 "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are rejected: %s",
                 *(session.group_id, part.topic, part.partition, damage.first, damage.last, damage.reason),
             )
-    request = StageOutcomes(
-        group_id=session.group_id,
-        unreadable=True,
-        rows=len(rows),
-        fail_on_stale=True,
-    )
+    request = StageOutcomes(group_id=session.group_id, unreadable=True, rows=len(rows), fail_on_stale=True)
     columns = zip(*rows, strict=True)
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
     session.call_with_rows(request, table)

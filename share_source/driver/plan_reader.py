@@ -27,13 +27,7 @@ from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import DataLoss, ShareGroupError
-from coordinator.protocol.messages import (
-    LatestOffsets,
-    NextPlan,
-    PartitionPlan,
-    PlanReply,
-    StartPlan,
-)
+from coordinator.protocol.messages import LatestOffsets, NextPlan, PartitionPlan, PlanReply, StartPlan
 from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.repeated_lines import LogOnce
 from share_source.application import application

@@ -14,12 +14,7 @@ from collections.abc import Iterable, Mapping
 from coordinator.client.config_lines import effective_configs, log_joined
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import (
-    GroupDescription,
-    Joined,
-    PartitionDescription,
-    PlanReply,
-)
+from coordinator.protocol.messages import GroupDescription, Joined, PartitionDescription, PlanReply
 from share_source.executor.reader_choice import reader_choice
 from share_source.options import SourceOptions
 

@@ -21,11 +21,7 @@ from share_source.views import tables
 from share_spark.border import named_errors_first, named_errors_first_in
 
 ROWS_A_TASK = 50_000
-_LOOKS = {
-    "members": tables.members,
-    "offsets": tables.offsets,
-    "in-flight": tables.in_flight,
-}
+_LOOKS = {"members": tables.members, "offsets": tables.offsets, "in-flight": tables.in_flight}
 _TAKEN = (VIEW, "kafka.bootstrap.servers", "kafka.group.id")
 _OPTIONS = OptionTable(
     side="source with a view",

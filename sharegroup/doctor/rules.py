@@ -693,13 +693,7 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[s
         + (f"; its dead letter goes to {queue}. " if queue else "; it has no dead letter, and stays in Kafka's log. ")
         + "Or wait: it goes on trial when another batch has completed, and is archived if that fails too.",
         facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),
-        {
-            "topic": run.topic,
-            "partition": run.partition,
-            "first": run.first,
-            "last": run.last,
-            "reason": reason,
-        },
+        {"topic": run.topic, "partition": run.partition, "first": run.first, "last": run.last, "reason": reason},
     )
 
 

@@ -90,13 +90,7 @@ def show_one(visit: Visit) -> Response:
     found = visit.site.kafka.dead_letter(topic, index, offset) if topic else None
     if found is None or not _is_of(visit, group_id, found):
         raise BadRequest(what=f"Group {group_id} has no dead letter at {topic or 'no topic'}-{index}@{offset}.")
-    return visit.page(
-        "dead_letter.html",
-        group_id=group_id,
-        topic=topic,
-        each=found,
-        **content(found, form),
-    )
+    return visit.page("dead_letter.html", group_id=group_id, topic=topic, each=found, **content(found, form))
 
 
 def ask_redrive(visit: Visit) -> Response:

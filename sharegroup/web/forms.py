@@ -72,12 +72,7 @@ _RESETS = (
     ("offset", "an offset"),
     ("shift", "shift by"),
 )
-_WHERE = (
-    _field("topic", is_required=True, most=249),
-    _number("partition"),
-    _number("first"),
-    _number("last"),
-)
+_WHERE = (_field("topic", is_required=True, most=249), _number("partition"), _number("first"), _number("last"))
 ACTS: Mapping[str, Form] = {
     "reset": _act(
         "Reset start offsets",
@@ -96,12 +91,7 @@ ACTS: Mapping[str, Form] = {
         _field("name", is_required=True, most=249),
         _field("create", options=(("", "refuse"), ("yes", "create it"))),
     ),
-    "configs": _act(
-        "Alter a config",
-        "Alter…",
-        _field("key", listed="config-keys", is_required=True),
-        _field("value"),
-    ),
+    "configs": _act("Alter a config", "Alter…", _field("key", listed="config-keys", is_required=True), _field("value")),
     "delete": _act(
         "Delete the group",
         "Delete…",
@@ -123,12 +113,7 @@ LOOKS: Mapping[str, Form] = {
     "/partition": Form(
         title="A partition",
         path="/partition",
-        fields=(
-            *_OF_GROUP,
-            _number("partition"),
-            _field("first", is_number=True),
-            _field("last", is_number=True),
-        ),
+        fields=(*_OF_GROUP, _number("partition"), _field("first", is_number=True), _field("last", is_number=True)),
         button="Show",
         method="get",
     ),

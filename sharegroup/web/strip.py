@@ -163,21 +163,14 @@ def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int,
         return []
     windows = [
         messages.Window(
-            topic_id=each.partition.topic_id,
-            partition=each.partition.partition,
-            first=at,
-            last=each.last,
-            limit=most,
+            topic_id=each.partition.topic_id, partition=each.partition.partition, first=at, last=each.last, limit=most
         )
         for each, at, most in asked
     ]
     found = admin.windows_in_flight(group_id, windows)
     return [
         _Page(
-            runs=page.runs,
-            first=at,
-            end=each.last + 1 if page.cursor is None else page.cursor[2],
-            now_ms=page.now_ms,
+            runs=page.runs, first=at, end=each.last + 1 if page.cursor is None else page.cursor[2], now_ms=page.now_ms
         )
         for (each, at, _), page in zip(asked, found, strict=True)
     ]

@@ -185,12 +185,7 @@ class KafkaCluster:
         return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
 
     def offsets(
-        self,
-        partitions: Iterable[TopicAndPartition],
-        at: int,
-        *,
-        read_committed: bool = False,
-        timeout_s: float = inf,
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False, timeout_s: float = inf
     ) -> dict[TopicAndPartition, int]:
         """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or for a
         timestamp in ms the first record at or after it (the end if there is none). ``timeout_s``: retry for up to this

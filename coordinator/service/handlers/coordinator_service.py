@@ -22,12 +22,7 @@ from coordinator.core.commands import StageRuns
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
 from coordinator.core.looks.view import GroupView, ViewGroup
 from coordinator.protocol.allowed_topics import SOURCE_KEY
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    BrokerRefused,
-    CoordinatorNotAvailable,
-    ShareGroupError,
-)
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.messages import (
     Acknowledge,
@@ -63,11 +58,7 @@ from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, St
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicInfo
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import (
-    Subscription,
-    TopicIdPartition,
-    starting_offsets,
-)
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.handlers.open_sink import open_sink

@@ -41,16 +41,7 @@ from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import Done, Heartbeat, Message, Request
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import Right
-from coordinator.protocol.wire import (
-    Health,
-    Healthy,
-    StepDown,
-    TokenHolder,
-    WhoAmI,
-    encode,
-    encode_error,
-    request_name,
-)
+from coordinator.protocol.wire import Health, Healthy, StepDown, TokenHolder, WhoAmI, encode, encode_error, request_name
 from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.audit import Refusals, begun, ended

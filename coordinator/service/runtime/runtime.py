@@ -255,8 +255,7 @@ class CoordinatorRuntime:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
         if stalled_ms > TOLD_FROM_MS:
             _log.warning(
-                "the process was paused, or blocked on its store, for %d ms: all sessions are extended",
-                stalled_ms,
+                "the process was paused, or blocked on its store, for %d ms: all sessions are extended", stalled_ms
             )
         if stalled_ms := max(stalled_ms, unread_ms):
             for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
