@@ -1,9 +1,8 @@
 """``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
 
 --quick            a few minutes: fewer rounds, smaller topics
---only PART …      throughput, zstd, lz4, large, cpu, secured, two-brokers, two-executors, small, idle, first-rows,
-                   sink, dead-letters, kept-query, share-consumer, rpc, state, in-flight, web, core, growth, load,
-                   hosts, order
+--only PART …      throughput, zstd, lz4, large, secured, two-brokers, two-executors, small, first-rows, sink,
+                   dead-letters, kept-query, share-consumer, rpc, state, web, core, growth, load, hosts, order
 --most-runs N      growth: the runs of the largest partition, 1,000,000 if not given; 10,000,000 take several GB
 --sources NAME …   beside kafka and sharegroup: nothing, and sharegroup-python (without the compiled reader)
 """

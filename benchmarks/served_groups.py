@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from coordinator.core.commands import StageRuns
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan, PartitionOutcomes, Plan, StartPlan
+from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan, Plan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.runtime.event_loop import PartitionedRuntime
@@ -147,11 +146,6 @@ class Query:
         self._plan_id = plan.plan_id
         self._handle(StartPlan(**self._who, plan_id=plan.plan_id, logged=plan.partitions, acquired_here=True))
         return plan
-
-    def stage(self, outcomes: tuple[PartitionOutcomes, ...]) -> None:
-        """Stage a sink's outcomes of the plan."""
-        staged = self._handle(StageRuns(group_id=self._who["group_id"], partitions=outcomes))
-        assert not staged.stale, staged
 
     def beat(self) -> None:
         """Send a heartbeat, as each member does every five seconds."""

@@ -1,5 +1,5 @@
 """A ShareConsumer against confluent's on the same broker, in one run: one consumer in a process of its own, in implicit
-mode, with its defaults; and slow work, which many consumers share, or the tasks of a Spark query."""
+mode, with its defaults; and slow work, which many consumers share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from benchmarks.report import Row
-from benchmarks.spark_process import SparkProcess
 from benchmarks.topics import Topic
-from benchmarks.workloads import from_earliest
 from tests.support.kafka_broker import KafkaBroker
 
 NATIVE, OURS, ORDERED, OURS_LARGE = "native", "ours", "ours, in order", "ours, 5,000 a poll"
@@ -36,8 +34,6 @@ WARM_UP_S = 10.0
 """Slow work is measured after this many seconds: members have joined and have partitions then."""
 OF_THE_RATE = 0.9
 """The target: ours, as a share of the rate that ``WORKERS`` workers can have."""
-BATCH_S = 5
-"""A batch of a Spark query has slow work for this many seconds: its tasks have nothing to do between two batches."""
 
 
 class Read(NamedTuple):
@@ -111,34 +107,6 @@ def slow_work_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
         name = f"ShareConsumer: share of the rate of slow work, {kind}"
         rows.append(Row(name=name, value=read.rate / rate, at_least=target, how=how))
     return rows
-
-
-def slow_query_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
-    """Measures the same work in a Spark query of 60 tasks at a time, over whole batches, including their plans and
-    Spark's log files. The first batch, which starts the tasks' processes, does not count."""
-    rate, per_batch = WORKERS / WORK_S, int(WORKERS / WORK_S * BATCH_S)
-    records = per_batch * (1 + max(seconds // BATCH_S, 2))
-    topic = broker.create_topic(f"slow-spark-{uuid.uuid4().hex[:8]}", WORK_PARTITIONS)
-    for partition in range(WORK_PARTITIONS):
-        broker.produce(topic, [b"v" * 200] * (records // WORK_PARTITIONS), partition=partition)
-    options = {
-        **from_earliest(topic, broker),
-        "kafka.group.id": _new_group(broker, OURS),
-        "maxOffsetsPerTrigger": str(per_batch),
-        "minPartitions": str(WORKERS),
-    }
-    with SparkProcess(unix_sockets=True, cores=WORKERS) as spark:
-        spark.start("sharegroup", options, work_s=WORK_S)
-        run = spark.finish()
-    assert run.records == records
-    times = {what: run.median_ms(what, 1) / 1000 for what in ("triggerExecution", "addBatch", "latestOffset")}
-    how = (
-        f"local[{WORKERS}], minPartitions={WORKERS}, {per_batch:,} records a batch; {len(run.batches) - 1} batches, "
-        + ", ".join(f"{what} {time_s:.2f} s" for what, time_s in times.items())
-        + f"; the first batch {run.batches[0]['triggerExecution'] / 1000:.1f} s"
-    )
-    name = "ShareConsumer: share of the rate of slow work, a Spark query"
-    return [Row(name=name, value=run.steady_rate(1) / rate, how=how)]
 
 
 def _new_group(broker: KafkaBroker, kind: str) -> str:

@@ -73,9 +73,9 @@ class Run:
 class SparkProcess:
     """One session. Use it in a ``with``, whose end ends all its processes and removes its folder."""
 
-    def __init__(self, *, unix_sockets: bool, executors: int = 0, cores: int = CORES) -> None:
-        """Start it. ``executors``: processes of one core each, beside the driver; without them the driver has all
-        ``cores``: tasks at a time, whatever the machine has."""
+    def __init__(self, *, unix_sockets: bool, executors: int = 0) -> None:
+        """Start it. ``executors``: processes of one core each, beside the driver; without them the driver runs
+        ``CORES`` tasks at a time."""
         self.directory = Path(tempfile.mkdtemp(prefix="sgb-"))  # short: sockets' paths lie in it
         self._answers, theirs = os.pipe()
         self._log = self.directory / "spark.log"
@@ -96,7 +96,7 @@ class SparkProcess:
         self._tell(
             {
                 **_CONFIG,
-                "spark.master": f"local[{cores}]",
+                "spark.master": f"local[{CORES}]",
                 "spark.local.dir": str(self.directory),
                 "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
                 "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
@@ -117,17 +117,6 @@ class SparkProcess:
         self._cpu_before_s = self.cpu_s()
         checkpoint = self.directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
         self._tell({"source": source, "options": options, "checkpoint": str(checkpoint), **fields})
-
-    def wait_idle(self) -> None:
-        """Wait until the query that was started last has read ``idle_after`` records; raises QueryFailed."""
-        answer = self._listen()
-        if "idle" not in answer:
-            raise QueryFailed(answer["error"])
-
-    def stop(self) -> Run:
-        """Stop the idle query."""
-        self._tell({})
-        return self.finish()
 
     def finish(self) -> Run:
         """Return the run of the query that was started last; raises QueryFailed."""

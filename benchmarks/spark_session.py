@@ -10,12 +10,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import rand, when
-from pyspark.sql.streaming import StreamingQuery
 
 
 def main() -> None:
@@ -24,10 +22,11 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
         for line in sys.stdin:
             try:
-                answer = run(spark, json.loads(line), answers)
+                answer = run(spark, json.loads(line))
             except Exception as error:  # noqa: BLE001 - the benchmark gets every error
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            say(answers, answer)
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
     os._exit(0)  # the queries' checkpoints are thrown away anyhow
 
 
@@ -44,54 +43,21 @@ def session(config: dict[str, str]) -> SparkSession:
     return spark
 
 
-def say(answers: TextIO, answer: dict[str, Any]) -> None:
-    """Prints one line of JSON."""
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
-
-
-def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str, Any]:
-    """Runs one query into ``noop``, or its ``sink``, until it has read all records. With ``idle_after`` records it goes
-    on with nothing to read, prints that, and stops at the next line of standard input. ``rejected``: the share of the
-    rows that are rejected, at random. ``work_s``: seconds that a task sleeps for each row."""
+def run(spark: SparkSession, spec: dict[str, Any]) -> dict[str, Any]:
+    """Runs one query into ``noop``, or its ``sink``, until it has read all records. ``rejected``: the share of the rows
+    that are rejected, at random."""
     frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
     if "rejected" in spec:
         outcome = when(rand(7) < spec["rejected"], "reject").otherwise("accept")
         frame = frame.withColumn("acknowledgement", outcome)
-    if "work_s" in spec:
-        frame = frame.mapInArrow(sleeper(spec["work_s"]), frame.schema)
     writer = frame.writeStream.format(spec.get("sink", "noop")).options(**spec.get("sink_options", {}))
     writer = writer.option("checkpointLocation", spec["checkpoint"])
     began_s = time.monotonic()
-    if "idle_after" in spec:
-        query = writer.start()
-        while _records(query) < spec["idle_after"]:
-            query.awaitTermination(0.2)  # raises at once what the query failed of
-        say(answers, {"idle": True})
-        sys.stdin.readline()
-        query.stop()
-    else:
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
     whole_s = time.monotonic() - began_s
     batches = [json.loads(progress.json) for progress in query.recentProgress]
     return {"whole_s": whole_s, "batches": [_batch(each) for each in batches if each["numInputRows"]]}
-
-
-def sleeper(work_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Returns a function for mapInArrow that sleeps ``work_s`` seconds for each row, and changes nothing."""
-
-    def sleep(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                time.sleep(work_s)
-            yield batch
-
-    return sleep
-
-
-def _records(query: StreamingQuery) -> int:
-    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def _batch(progress: dict[str, Any]) -> dict[str, Any]:

@@ -8,29 +8,25 @@ from typing import Any
 
 from benchmarks.coordinator_cost import coordinator_rows, start_rows
 from benchmarks.core_cost import core_rows
-from benchmarks.cpu_profile import cpu_rows
 from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.first_rows import first_rows
 from benchmarks.growth import group_rows, partition_rows, query_rows
 from benchmarks.growth_kafka import SIZES, kafka_group_rows
 from benchmarks.growth_runs import run_rows
-from benchmarks.growth_tasks import task_rows
 from benchmarks.hosts import host_rows
-from benchmarks.idle import idle_rows
-from benchmarks.in_flight import in_flight_rows
 from benchmarks.kept_query import kept_query_rows
 from benchmarks.load_costs import loaded_rows
 from benchmarks.order import order_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
-from benchmarks.share_consumers import share_consumer_rows, skewed_rows, slow_query_rows, slow_work_rows
+from benchmarks.share_consumers import share_consumer_rows, skewed_rows, slow_work_rows
 from benchmarks.sink_cost import sink_rows
 from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
 from benchmarks.state_log import load_rows
 from benchmarks.topics import Topic, fill
 from benchmarks.web_page import web_rows
-from benchmarks.workloads import KAFKA, NOTHING, SHAREGROUP, Workload, interleaved, overhead_rows, throughput_rows
+from benchmarks.workloads import KAFKA, NOTHING, Workload, interleaved, overhead_rows, throughput_rows
 from coordinator.service.coordinator import set_up_python
 from tests.support.kafka_broker import KafkaBroker
 
@@ -39,12 +35,10 @@ PARTS = (
     "zstd",
     "lz4",
     "large",
-    "cpu",
     "secured",
     "two-brokers",
     "two-executors",
     "small",
-    "idle",
     "first-rows",
     "sink",
     "dead-letters",
@@ -52,7 +46,6 @@ PARTS = (
     "share-consumer",
     "rpc",
     "state",
-    "in-flight",
     "web",
     "core",
     "growth",
@@ -60,7 +53,7 @@ PARTS = (
     "hosts",
     "order",
 )
-WITH_SPARK = {"throughput", "zstd", "lz4", "large", "cpu", "secured", "two-brokers", "small", "idle", "sink"}
+WITH_SPARK = {"throughput", "zstd", "lz4", "large", "secured", "two-brokers", "small", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 10
 
@@ -102,9 +95,6 @@ class Suite:
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
             if "state" in parts:
                 self._state(broker)
-            if "in-flight" in parts:
-                self._say("pages of runs in flight beside acknowledgements")
-                self.rows += in_flight_rows(broker, 100_000 if self._quick else 1_000_000, 5 if self._quick else 15)
             if "web" in parts:
                 self._say("the page beside acknowledgements")
                 quick = self._quick
@@ -140,8 +130,8 @@ class Suite:
             return
         self._say(f"growth: runs, up to {self._most_runs:,}")
         self.rows += run_rows(self._most_runs)
-        self._say("growth: partitions, queries, tasks")
-        self.rows += [*partition_rows(), *query_rows(), *task_rows(broker)]
+        self._say("growth: partitions, queries")
+        self.rows += [*partition_rows(), *query_rows()]
         self._say("growth: groups of a coordinator")
         self.rows += group_rows(most=1_000 if self._quick else 10_000)
         self._say("growth: groups of a coordinator, state in Kafka")
@@ -156,8 +146,6 @@ class Suite:
         self.rows += skewed_rows(broker, records=records)
         self._say("ShareConsumer: slow work, native and ours")
         self.rows += slow_work_rows(broker, seconds=10 if self._quick else 30)
-        self._say("ShareConsumer: slow work in a Spark query")
-        self.rows += slow_query_rows(broker, seconds=10 if self._quick else 30)
 
     def _state(self, broker: KafkaBroker) -> None:
         self._say("small acknowledgements, state in Kafka")
@@ -182,8 +170,6 @@ class Suite:
         if "large" in parts:
             topic = self._fill(broker, "ten-kilobytes", 60 * SMALL, 10_000)
             self._compare(spark, broker, Workload(name="10 KB, 20,000", topic=topic, per_batch=20 * SMALL), 1.0)
-        if "cpu" in parts:
-            self._cpu(spark, broker)
         if "secured" in parts:
             with secured_broker() as secured:
                 topic = self._fill(secured.broker, "secured", 4 * LARGE, 200)
@@ -196,8 +182,6 @@ class Suite:
                 self._compare(spark, one, _as_everywhere("two brokers", topic), None)
         if "small" in parts:
             self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
-        if "idle" in parts:
-            self._idle(spark, broker)
         if "sink" in parts:
             topic = self._fill(broker, "decided", 4 * LARGE, 200)
             self._say("the sink")
@@ -209,15 +193,6 @@ class Suite:
         self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 1.5)
         self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), 1.1)
         self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 1.2)
-
-    def _cpu(self, spark: SparkProcess, broker: KafkaBroker) -> None:
-        for size, value_bytes in (("200 B", 200), ("1 KB", 1000)):
-            short = self._fill(broker, f"short-{value_bytes}", LARGE, value_bytes)
-            long = self._fill(broker, f"long-{value_bytes}", 5 * LARGE, value_bytes)
-            for per_batch in (LARGE, MEDIUM):
-                workload = Workload(name=f"{size}, {per_batch:,}", topic=long, per_batch=per_batch)
-                self._say(f"CPU by process: {workload.name} a batch")
-                self.rows += cpu_rows(spark, broker, workload, short, self._sources, 3 if self._quick else 7)
 
     def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> None:
         self._say(f"throughput: {workload.name} a batch")
@@ -232,12 +207,6 @@ class Suite:
         runs = interleaved(spark, broker, workload, tuple(dict.fromkeys((*self._sources, NOTHING))), self._rounds)
         self._keep(workload.name, runs)
         self.rows += overhead_rows(workload, runs, target_ms)
-
-    def _idle(self, spark: SparkProcess, broker: KafkaBroker) -> None:
-        topic = self._fill(broker, "quiet", 10 * SMALL, 200)
-        for source in (SHAREGROUP, KAFKA):
-            self._say(f"idle: {source}")
-            self.rows += idle_rows(spark, broker, topic, 20 if self._quick else 30, source)
 
     def _fill(self, broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: Any) -> Topic:
         self._say(f"filling {name}: {records:,} records of {value_bytes:,} B")

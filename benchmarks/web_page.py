@@ -18,18 +18,19 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.in_flight import hold
 from benchmarks.report import Row
-from benchmarks.small_acks import READY_S, Paced, p99, paced
+from benchmarks.small_acks import ASSIGNED_MS, CONFIGS, READY_S, Paced, p99, paced
 from benchmarks.web_browser import Address, Answer, Browser, open_page, page_at
 from coordinator.client.client import CoordinatorClient
-from coordinator.protocol.messages import AcquireRecords, JoinGroup
+from coordinator.client.session import MemberSession
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting
 from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 PARTITIONS = 200
+A_REQUEST = 10_000
 OFFERED = 200
 """The number of acknowledgements sent a second. A coordinator can serve more, so latencies show what acknowledgements
 wait for."""
@@ -46,6 +47,7 @@ LASTING = {"share.session.timeout.ms": "1800000", "share.record.lock.duration.ms
 STRANGE = "a/../b 🚀 <script>"
 """The id of the group with the strange records."""
 LARGE_VALUE, REJECTED = 8_000_000, 500
+_RELEASE = (2,)
 SCRIPT, LARGE, RANDOM = range(3)
 """The offsets of the strange records."""
 
@@ -76,7 +78,7 @@ def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[
         _fill(broker, names["small"], 1, 10)
         _join(client, groups, names["small"])
         _reject_strange(broker, client, names["strange"])
-        holder = hold(client, names["large"], names["held"], runs)
+        holder = _hold(client, names["large"], names["held"], runs)
         opened.callback(holder.close, leave=True)
         browser, process = opened.enter_context(open_page(broker, store, Path(folder)))
         began_s = time.monotonic()
@@ -288,6 +290,32 @@ def _join(client: CoordinatorClient, groups: int, topic: str) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(one, range(groups)))
+
+
+def _hold(client: CoordinatorClient, group_id: str, topic: str, runs: int) -> MemberSession:
+    """A member that holds every second record of the topic, and has released the others: each record is a run."""
+    session = MemberSession(
+        client, group_id, uuid.uuid4().hex, query=False, topics=(topic,), starting_offsets="earliest", configs=CONFIGS
+    )
+    left = runs
+    while left:
+        most = left
+        reply = session.call(lambda who, most=most: AcquireRecords(**who, max_records=most, wait_ms=ASSIGNED_MS))
+        assert reply.partitions, "the topic has too few records"
+        for part in reply.partitions:
+            for first, last, count in part.ranges:
+                left -= last - first + 1
+                for start in range(first, last + 1, 2 * A_REQUEST):
+                    offsets = range(start, min(start + 2 * A_REQUEST, last + 1), 2)
+                    batches = tuple(AckBatch(first=at, last=at, delivery_count=count, types=_RELEASE) for at in offsets)
+                    acks = PartitionAcks(topic_id=part.topic_id, partition=part.partition, batches=batches)
+                    _acknowledge(session, acks)
+    return session
+
+
+def _acknowledge(session: MemberSession, acks: PartitionAcks) -> None:
+    reply = session.call(lambda who: Acknowledge(**who, partitions=(acks,)))
+    assert not reply.errors, reply.errors
 
 
 def _reject_strange(broker: KafkaBroker, client: CoordinatorClient, topic: str) -> None:
