@@ -66,12 +66,8 @@ def check_hint(hint: object) -> None:
 
 def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[str, int | None]:
     """Check the reason and the delay that a program may give with an outcome. Returns the reason, cut to the length
-    that a dead letter keeps, and the delay.
-
-    Raises:
-        TypeError, ValueError: the reason or the delay has another type, is out of bounds, or does not go with this
-            outcome.
-    """
+    that a dead letter keeps, and the delay. Raises TypeError or ValueError if the reason or the delay has another type,
+    is out of bounds, or does not go with this outcome."""
     if reason is not None and not isinstance(reason, str):
         raise TypeError(f"reason must be str, not {type(reason).__name__}")
     if reason and kind != AcknowledgeType.REJECT:

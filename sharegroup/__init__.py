@@ -87,11 +87,8 @@ _PACKAGES = ("archive", "views")
 
 def __getattr__(name: str) -> object:
     """Load the module of a name when the name is asked for. From then on the name is here: a UDF asks for each row.
-
-    Raises:
-        ImportError: another module has the name of a package of ours, or Python drops docstrings, or a module that is
-            needed can't be imported.
-    """
+    Raises ImportError if another module has the name of a package of ours, or Python drops docstrings, or a module that
+    is needed can't be imported."""
     if name == "__version__":
         from coordinator.protocol.package_version import package_version
 

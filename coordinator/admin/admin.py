@@ -170,11 +170,7 @@ class Admin:
         """The groups of the state store, of all hosts and of all standalone coordinators. ``states``: only groups in
         one of these states. Each coordinator is asked for the states of its groups, all of them at once. A group whose
         coordinator gives no answer within OWNERS_S is UNKNOWN, and names that coordinator. ``only_ids``: no other
-        coordinator is asked.
-
-        Raises:
-            ShareGroupError: the coordinator, or the store, can't answer.
-        """
+        coordinator is asked. Raises ShareGroupError if the coordinator, or the store, can't answer."""
         wanted = {state.upper() for state in names("states", states)}
         listed = self._look(ListGroups())
         if only_ids:
@@ -195,11 +191,8 @@ class Admin:
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups. Several
-        are asked for at once: an owner on another host may be silent.
-
-        Raises:
-            ShareGroupError: the coordinator, or the store, can't answer.
-        """
+        are asked for at once: an owner on another host may be silent. Raises ShareGroupError if the coordinator, or the
+        store, can't answer."""
         ids = list(dict.fromkeys(names("group_ids", group_ids)))
         with ThreadPoolExecutor(OWNERS_AT_ONCE, thread_name_prefix="share-describe") as threads:
             return dict(zip(ids, threads.map(self._described, ids), strict=True))
@@ -208,11 +201,7 @@ class Admin:
         self, group_id: str, topics: Iterable[str] = (), *, partitions: Iterable[int] = ()
     ) -> OffsetsListed:
         """Start offset, end offset and lag of the group's share partitions: of these topics, and with these numbers, if
-        any are named.
-
-        Raises:
-            GroupIdNotFound: the group does not exist.
-        """
+        any are named. Raises GroupIdNotFound if the group does not exist."""
         return self._look(ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions)))
 
     def in_flight(
@@ -254,37 +243,23 @@ class Admin:
 
     def windows_in_flight(self, group_id: str, windows: Iterable[Window]) -> tuple[InFlightPage, ...]:
         """Returns a page of the runs in flight of each window, in one request of up to 1,000 runs in all. A page's
-        ``cursor``: where the rest of its window begins.
-
-        Raises:
-            GroupIdNotFound: the group does not exist.
-        """
+        ``cursor``: where the rest of its window begins. Raises GroupIdNotFound if the group does not exist."""
         return self._look(ListWindows(group_id=group_id, windows=tuple(windows))).pages
 
     def plans(self, group_id: str) -> tuple[PlanInFlight, ...]:
-        """The newest plan of each query of the group.
-
-        Raises:
-            GroupIdNotFound: the group does not exist.
-        """
+        """The newest plan of each query of the group. Raises GroupIdNotFound if the group does not exist."""
         return self._look(ListPlans(group_id=group_id)).plans
 
     def history(self, group_id: str, topic: str, partition: int, offset: int, *, limit: int = 100) -> HistoryRead:
         """Returns who held the record at this offset, when, and how each delivery ended, as far back as the state log
-        goes: the newest ``limit`` entries (up to 1,000), oldest first.
-
-        Raises:
-            GroupIdNotFound, UnknownSharePartition: it does not exist.
-        """
+        goes: the newest ``limit`` entries (up to 1,000), oldest first. Raises GroupIdNotFound or UnknownSharePartition
+        if it does not exist."""
         request = ReadHistory(group_id=group_id, topic=topic, partition=partition, offset=offset, limit=limit)
         return self._look(request)
 
     def coordinator_of(self, group_id: str) -> str:
         """The coordinator that serves the group, as host:port and its process id in brackets; empty if none runs.
-
-        Raises:
-            ShareGroupError: no coordinator can be asked.
-        """
+        Raises ShareGroupError if no coordinator can be asked."""
         return self._described(group_id).coordinator
 
     # --- actions: each is carried out once, however often it is sent. ``seen``: the ``state`` of an earlier answer with
@@ -404,11 +379,8 @@ class Admin:
     def release_member(
         self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """End the member's session now: others may acquire what the member holds.
-
-        Raises:
-            MemberNotFound, GroupIdNotFound: it does not exist.
-        """
+        """End the member's session now: others may acquire what the member holds. Raises MemberNotFound or
+        GroupIdNotFound if it does not exist."""
         return self._act(
             ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason, seen=seen)
         )

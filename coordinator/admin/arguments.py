@@ -15,11 +15,7 @@ from coordinator.protocol.messages import Request
 
 
 def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
-    """The names in a list. ``what``: the argument.
-
-    Raises:
-        TypeError: it is no list of texts.
-    """
+    """The names in a list. ``what``: the argument. Raises TypeError if it is no list of texts."""
     if isinstance(given, str):
         raise TypeError(f"{what} is a list, and {given!r} is one text: write [{given!r}]")
     found = tuple(given) if isinstance(given, Iterable) else (given,)
@@ -30,11 +26,8 @@ def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
 
 
 def texts(what: str, given: object) -> dict[str, str]:
-    """The texts of a mapping; a value None is left out.
-
-    Raises:
-        TypeError: it is no mapping, or has a key that is no text, or a value of bytes.
-    """
+    """The texts of a mapping; a value None is left out. Raises TypeError if it is no mapping, or has a key that is no
+    text, or a value of bytes."""
     if not isinstance(given, Mapping):
         found = type(given).__name__
         raise TypeError(f"{what} is a mapping of texts, as {{'NAME': 'VALUE'}}, and this is of type {found}")

@@ -61,11 +61,8 @@ class Endpoints:
         cls, texts: Mapping[str, str], rights: tuple[Right, ...] = (Right.MEMBER,), token: str | None = None
     ) -> Endpoints:
         """The endpoints that the coordinator's configs name. ``rights``: of a file with several tokens, the first token
-        with the first of these rights is used. ``token``: this token is used, and no file is read.
-
-        Raises:
-            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
-        """
+        with the first of these rights is used. ``token``: this token is used, and no file is read. Raises TokenMissing,
+        InvalidToken, UnsafeFile or UnusableFile if the token, or the file of certificates, is unusable."""
         config = CoordinatorConfig.parse(texts)
         addresses = parse_endpoints(config.share_coordinator_endpoint)
         assert addresses

@@ -47,11 +47,7 @@ _forked_from: int | None = None
 
 
 def opened(connection: object) -> None:
-    """Record an open connection of this process.
-
-    Raises:
-        UsedAfterFork: no connection works in this process.
-    """
+    """Record an open connection of this process. Raises UsedAfterFork if no connection works in this process."""
     global _is_used, _has_waited
     check_process()
     _is_used, _has_waited = True, False
@@ -64,11 +60,8 @@ def closed(connection: object) -> None:
 
 
 def check_process(made_by: int | None = None) -> None:
-    """Check that connections work in this process. ``made_by``: the process that made what is used now.
-
-    Raises:
-        UsedAfterFork: it was forked from a process with open connections, or from ``made_by``.
-    """
+    """Check that connections work in this process. ``made_by``: the process that made what is used now. Raises
+    UsedAfterFork if it was forked from a process with open connections, or from ``made_by``."""
     if made_by not in (None, os.getpid()) or _forked_from is not None:
         raise UsedAfterFork(made_by=made_by or _forked_from, pid=os.getpid())
 

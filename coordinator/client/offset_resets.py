@@ -17,11 +17,7 @@ partition."""
 
 
 def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[str, dict[str, int]]]:
-    """The kind, value and offsets of an AlterOffsets request.
-
-    Raises:
-        InvalidReset: the target can't be used.
-    """
+    """The kind, value and offsets of an AlterOffsets request. Raises InvalidReset if the target can't be used."""
     if shift_by is not None:
         return "shift", shift_by, {}
     if isinstance(to, datetime):
@@ -50,11 +46,8 @@ def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[s
 
 
 def offsets_from_file(path: str) -> dict[str, dict[int, int]]:
-    """The offsets in a CSV file of topic,partition,offset, as kafka-share-groups.sh --export writes it.
-
-    Raises:
-        InvalidReset: the file can't be read, or a line is not of that form.
-    """
+    """The offsets in a CSV file of topic,partition,offset, as kafka-share-groups.sh --export writes it. Raises
+    InvalidReset if the file can't be read, or a line is not of that form."""
     offsets: dict[str, dict[int, int]] = {}
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:

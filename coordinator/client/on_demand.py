@@ -78,11 +78,7 @@ _children_lock = threading.Lock()
 
 def runtime_dir() -> Path:
     """The directory of endpoint and lock files: the user's runtime directory, or a private one in the temporary
-    directory.
-
-    Raises:
-        UnsafeDirectory: it can't be used.
-    """
+    directory. Raises UnsafeDirectory if it can't be used."""
     if named := os.environ.get(RUNTIME_VARIABLE):
         return own_dir(Path(named), named=True)
     with contextlib.suppress(UnsafeDirectory), warnings.catch_warnings():
@@ -93,11 +89,7 @@ def runtime_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """The directory of state files for which no path is configured.
-
-    Raises:
-        UnsafeDirectory: it can't be made.
-    """
+    """The directory of state files for which no path is configured. Raises UnsafeDirectory if it can't be made."""
     named = os.environ.get(STATE_VARIABLE)
     path = Path(named or platformdirs.user_state_dir("sharegroup", appauthor=False)).absolute()
     try:
@@ -110,11 +102,7 @@ def state_dir() -> Path:
 
 def store_of(state_store: str, cluster_id: str) -> str:
     """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path: the configured one, or the
-    cluster's own file in the state directory.
-
-    Raises:
-        UnsafeDirectory: the state directory can't be made.
-    """
+    cluster's own file in the state directory. Raises UnsafeDirectory if the state directory can't be made."""
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")
@@ -290,11 +278,8 @@ class OnDemand:
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
         """Handle brokers that refuse the coordinator's credentials, which are those of the query that started it. If
-        they accept this client's, the coordinator is asked to leave, and the next call starts a new one.
-
-        Raises:
-            BrokerSecurityFailed: the brokers refuse this client's credentials as well.
-        """
+        they accept this client's, the coordinator is asked to leave, and the next call starts a new one. Raises
+        BrokerSecurityFailed if the brokers refuse this client's credentials as well."""
         cluster_id(self.bootstrap_servers, self.kafka_config)
         _log.warning(
             "the brokers refuse the credentials of the coordinator (process %d), and take ours: it is asked to leave, "
@@ -430,11 +415,7 @@ class RunningHere(OnDemand):
     """A directory of the coordinator that runs on this host: it starts none, and needs no brokers."""
 
     def connect(self, group_id: str = "") -> Connection:
-        """A connection to the coordinator.
-
-        Raises:
-            Unreachable: none runs here.
-        """
+        """A connection to the coordinator. Raises Unreachable if none runs here."""
         found = self._find()
         if found is None:
             raise Unreachable("it does not run on this host")

@@ -58,11 +58,8 @@ class OptionTable:
     owned: Mapping[str, str]
 
     def check_names(self, given: Mapping[str, str]) -> None:
-        """Checks the names of options without a prefix; names with one are checked elsewhere.
-
-        Raises:
-            RefusedOption, UnknownOption: for the first wrong name.
-        """
+        """Checks the names of options without a prefix; names with one are checked elsewhere. Raises RefusedOption or
+        UnknownOption: for the first wrong name."""
         taken = {option.name.lower(): option.name for option in self.options if "*" not in option.name}
         for name in given:
             if not name.startswith((PREFIX, *GROUP_PREFIXES)) and name not in taken:
@@ -159,11 +156,7 @@ def _hint(name: str, known: Mapping[str, object]) -> str:
 
 def _check_no_endpoint(coordinator: Mapping[str, str]) -> None:
     """Checks that no config is for a standalone coordinator where none is named: one would start on demand, and take
-    the group from the standalone coordinators that were meant.
-
-    Raises:
-        ConfigConflict: the first such config.
-    """
+    the group from the standalone coordinators that were meant. Raises ConfigConflict for the first such config."""
     for key in _OF_ENDPOINTS:
         if coordinator.get(key, "").strip():
             rule = "it is for a standalone coordinator, and none is named; name it, or remove this"
@@ -171,11 +164,7 @@ def _check_no_endpoint(coordinator: Mapping[str, str]) -> None:
 
 
 def required(given: Mapping[str, str], name: str, why: str) -> str:
-    """The option's text, which is not blank.
-
-    Raises:
-        MissingOption: it is blank, or not set.
-    """
+    """The option's text, which is not blank. Raises MissingOption if it is blank, or not set."""
     value = given.get(name, "").strip()
     if not value:
         raise MissingOption(option=name, why=why)
@@ -183,11 +172,8 @@ def required(given: Mapping[str, str], name: str, why: str) -> str:
 
 
 def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """Returns the option's whole number, at least ``least``; None if it is not set.
-
-    Raises:
-        InvalidOption: it is no such number.
-    """
+    """Returns the option's whole number, at least ``least``; None if it is not set. Raises InvalidOption if it is no
+    such number."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -198,11 +184,7 @@ def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
 
 
 def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """The option's value, true or false.
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """The option's value, true or false. Raises InvalidOption if it is neither."""
     text = given.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
         raise InvalidOption(option=name, problem=f"{text!r} is not true or false.")
@@ -210,11 +192,8 @@ def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The option's word, one of ``choices`` in any case; the first one if it is not set.
-
-    Raises:
-        InvalidOption: it is none of them.
-    """
+    """The option's word, one of ``choices`` in any case; the first one if it is not set. Raises InvalidOption if it is
+    none of them."""
     text = given.get(name.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise InvalidOption(option=name, problem=f"{text!r} is not {' or '.join(choices)}.")

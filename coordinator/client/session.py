@@ -94,11 +94,8 @@ class MemberSession:
         until its next request, so that its session ends and others get its partitions. It counts as idle only when the
         locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: how
         many seconds a lock lasts, for records that an earlier session acquired. ``member_name``, ``client_id``,
-        ``client_pid``: as in JoinGroup; without a process id, this process is named.
-
-        Raises:
-            ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
-        """
+        ``client_pid``: as in JoinGroup; without a process id, this process is named. Raises ShareGroupError if the join
+        failed, as of :meth:`CoordinatorClient.call`."""
         self._client = client
         self._request = JoinGroup(
             group_id=group_id,

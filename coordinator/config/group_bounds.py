@@ -27,12 +27,9 @@ class GroupBounds:
 
     @classmethod
     def of(cls, server: Mapping[str, Any]) -> GroupBounds:
-        """The bounds that the coordinator's own configuration sets. ``server``: its values by attribute name.
-
-        Raises:
-            ConfigConflict: a smallest value is above the largest one, or no heartbeat interval could be shorter than
-                the shortest session timeout.
-        """
+        """The bounds that the coordinator's own configuration sets. ``server``: its values by attribute name. Raises
+        ConfigConflict if a smallest value is above the largest one, or no heartbeat interval could be shorter than the
+        shortest session timeout."""
         bounds = {}
         for what in (SESSION, HEARTBEAT, ASSIGNMENT):
             low_key, high_key = _keys_of(what)
@@ -53,11 +50,8 @@ class GroupBounds:
         return cls(bounds)
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Check configs that a request sets; an empty text unsets one.
-
-        Raises:
-            ConfigOutOfBounds, ConfigTypeMismatch: a value is not accepted.
-        """
+        """Check configs that a request sets; an empty text unsets one. Raises ConfigOutOfBounds or ConfigTypeMismatch
+        if a value is not accepted."""
         for key, (low, high) in self._bounds.items():
             if not (text := texts.get(key, "").strip()):
                 continue

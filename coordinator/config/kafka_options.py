@@ -138,11 +138,8 @@ def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str
 
 
 def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
-    """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka.
-
-    Raises:
-        RefusedOption: says what to use instead.
-    """
+    """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka. Raises RefusedOption: says
+    what to use instead."""
     option = PREFIX + key
     refusals = (
         (forbidden, "a share group does without it."),
@@ -188,12 +185,9 @@ _ADDRESS = re.compile(r"([A-Za-z_]+)://(.*)", re.DOTALL)
 
 
 def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = PREFIX, key: str = "") -> str:
-    """The addresses of bootstrap.servers, without a protocol in front as in SASL_SSL://host:9093.
-    ``prefix``: how an error's keys begin; ``key``: the name of the list itself, if it is another one.
-
-    Raises:
-        InvalidOption: one is not host:port, or the protocol in front differs from security.protocol.
-    """
+    """The addresses of bootstrap.servers, without a protocol in front as in SASL_SSL://host:9093. ``prefix``: how an
+    error's keys begin; ``key``: the name of the list itself, if it is another one. Raises InvalidOption if one is not
+    host:port, or the protocol in front differs from security.protocol."""
     if problem := broker_problem(servers):
         raise InvalidOption(option=key or prefix + _BOOTSTRAP, problem=problem)
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
@@ -250,11 +244,8 @@ def is_property(name: str) -> bool:
 
 
 def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
-    """Check the token function ``oauth_cb``, and call it once.
-
-    Raises:
-        InvalidOption: other settings don't go with the function, it can't be imported here, or it gives no token.
-    """
+    """Check the token function ``oauth_cb``, and call it once. Raises InvalidOption if other settings don't go with the
+    function, it can't be imported here, or it gives no token."""
     with _keys_in_errors_begin_with(prefix):
         check_security(kafka_config)
         check_token_function(kafka_config[TOKEN_FUNCTION], kafka_config.get("sasl.oauthbearer.config", ""))
@@ -283,11 +274,8 @@ _OUT_OF_RANGE = "-7777"
 
 
 def check_numbers(properties: Mapping[str, str]) -> None:
-    """Check the properties that librdkafka has accepted, and that have no prefix.
-
-    Raises:
-        InvalidOption: librdkafka would read a part of a number.
-    """
+    """Check the properties that librdkafka has accepted, and that have no prefix. Raises InvalidOption: librdkafka
+    would read a part of a number."""
     for key, value in properties.items():
         if problem := _half_read(key, value):
             raise InvalidOption(option=key, problem=f"{problem}{_values(key, problem)}.")

@@ -41,20 +41,13 @@ _VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
 
 
 def read_properties(path: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The values of the file by key. Logs a WARNING if a key stands twice, or others may read a secret.
-
-    Raises:
-        InvalidPropertiesFile: the file can't be read, has another form, or a value names a variable that is not set.
-    """
+    """The values of the file by key. Logs a WARNING if a key stands twice, or others may read a secret. Raises
+    InvalidPropertiesFile if the file can't be read, has another form, or a value names a variable that is not set."""
     return parsed(path, text_of(path), environ)
 
 
 def text_of(path: str) -> str:
-    """Returns the file's text.
-
-    Raises:
-        InvalidPropertiesFile: the file can't be read.
-    """
+    """Returns the file's text. Raises InvalidPropertiesFile if the file can't be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:

@@ -57,10 +57,7 @@ def read_tokens(path: str, environ: Mapping[str, str] = os.environ) -> Tokens:
 
 def make_token(key: str, path: str) -> None:
     """Write a new token to a new file that only its user can read. ``key``: the option that names the file, for errors.
-
-    Raises:
-        UnusableFile: the file exists, or can't be created.
-    """
+    Raises UnusableFile if the file exists, or can't be created."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -88,11 +85,7 @@ def read_secret(key: str, path: str) -> bytes:
 
 
 def read_file(key: str, path: str) -> bytes:
-    """The content of the file that the configuration key names.
-
-    Raises:
-        UnusableFile: the file can't be read.
-    """
+    """The content of the file that the configuration key names. Raises UnusableFile if the file can't be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -113,11 +106,8 @@ def _no_path(path: str) -> str:
 
 
 def read_certificates(key: str, path: str) -> bytes:
-    """The certificates, in PEM, of the file that the configuration key names.
-
-    Raises:
-        UnusableFile: the file can't be read, or holds no certificate.
-    """
+    """The certificates, in PEM, of the file that the configuration key names. Raises UnusableFile if the file can't be
+    read, or holds no certificate."""
     content = read_file(key, path)
     try:
         ssl.create_default_context(cadata=content.decode("ascii"))
@@ -129,11 +119,8 @@ def read_certificates(key: str, path: str) -> bytes:
 def own_dir(path: Path, *, named: bool) -> Path:
     """The directory, which is created with mode 0700 if it is missing. ``named``: a person chose the directory, so its
     links and parents are trusted. Otherwise it must not be a link, and no part of its path may belong to another user:
-    nobody may replace the directory after the check.
-
-    Raises:
-        UnsafeDirectory: the directory is not safe, or can't be made.
-    """
+    nobody may replace the directory after the check. Raises UnsafeDirectory if the directory is not safe, or can't be
+    made."""
     path = path.absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

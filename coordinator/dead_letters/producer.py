@@ -91,11 +91,8 @@ class DeadLetterProducer:
 
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """Writes the dead letters, and returns the result of each. The topic exists, with ``partitions`` partitions. A
-        dead letter with a permanent failure is written again without its record (headers only).
-
-        Raises:
-            TopicNotWritten: the topic is reserved; nothing was written.
-        """
+        dead letter with a permanent failure is written again without its record (headers only). Raises TopicNotWritten
+        if the topic is reserved; nothing was written."""
         check_written(topic)
         results = self._each(topic, partitions, letters)
         whole = [

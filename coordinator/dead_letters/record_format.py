@@ -140,11 +140,7 @@ def record_headers(headers: Sequence[Header] | None) -> tuple[Header, ...]:
 
 
 def _number(text: str) -> int:
-    """The number of a header.
-
-    Raises:
-        ValueError: it is none, or none that fits into 64 bits, as Kafka's do.
-    """
+    """The number of a header. Raises ValueError if it is none, or none that fits into 64 bits, as Kafka's do."""
     number = int(text)
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)

@@ -236,10 +236,7 @@ class _Reading:
 
     def _check_topic(self) -> None:
         """Check that the topic or partition does not exist. librdkafka does not report this for an assigned partition.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: it exists, or the broker gives no answer.
-        """
+        Raises BrokerNotReachable or BrokerRefused if it exists, or the broker gives no answer."""
         try:
             found = self._consumer.list_topics(self._topic, self._reader.stall_s).topics[self._topic]
         except KafkaException as raised:

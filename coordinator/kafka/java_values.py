@@ -37,10 +37,7 @@ _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTAL
 
 def by_value(key: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of librdkafka for a key of ``java_keys.BY_VALUE``. ``given``: all keys that were given.
-
-    Raises:
-        RefusedOption, InvalidOption: the value has no counterpart in librdkafka.
-    """
+    Raises RefusedOption or InvalidOption if the value has no counterpart in librdkafka."""
     return _BY_VALUE[key](value.strip(), given)
 
 
@@ -169,11 +166,7 @@ def _key_type(value: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_store(value: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties for ssl.keystore.location.
-
-    Raises:
-        RefusedOption: its name says that it is a JKS file.
-    """
+    """Returns the properties for ssl.keystore.location. Raises RefusedOption if its name says that it is a JKS file."""
     if given.get(_KEY_TYPE, "").strip().upper() == "PEM":
         return {"ssl.certificate.location": value, "ssl.key.location": value}
     if value.strip().lower().endswith(".jks"):

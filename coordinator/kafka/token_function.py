@@ -40,11 +40,8 @@ def token_function(function: F) -> F:
 
 
 def check_token_function(name: str, config: str) -> None:
-    """Import the function, and call it once. ``config``: the text that it is called with.
-
-    Raises:
-        InvalidOption: it can't be imported here, or gives no token.
-    """
+    """Import the function, and call it once. ``config``: the text that it is called with. Raises InvalidOption if it
+    can't be imported here, or gives no token."""
     function = TokenFunction(name)
     try:
         function(config)
@@ -56,22 +53,16 @@ class TokenFunction:
     """Calls the user's function as confluent_kafka's ``oauth_cb`` is called, and checks what it returns."""
 
     def __init__(self, name: str) -> None:
-        """Import the function that the text names.
-
-        Raises:
-            InvalidOption: the text names no function that can be imported here, or one that is not marked.
-        """
+        """Import the function that the text names. Raises InvalidOption if the text names no function that can be
+        imported here, or one that is not marked."""
         self._name = name.strip()
         self._function = self._imported()
         self.problem = ""
         """Why the last call gave no token; empty if it gave one."""
 
     def __call__(self, config: str) -> tuple[Any, ...]:
-        """Returns token, expiry in seconds, and what else the function returns.
-
-        Raises:
-            ValueError: it returned no token, or raised.
-        """
+        """Returns token, expiry in seconds, and what else the function returns. Raises ValueError if it returned no
+        token, or raised."""
         try:
             returned = self._function(config)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything

@@ -60,10 +60,7 @@ class UnknownFormat(Exception):
 
 
 def check_version(found: object, known: int, read: Container[int] = ()) -> None:
-    """Check that ``found`` is ``known``, which this version of sharegroup writes, or one of ``read``.
-
-    Raises:
-        UnknownFormat: ``found`` is another number, or no number.
-    """
+    """Check that ``found`` is ``known``, which this version of sharegroup writes, or one of ``read``. Raises
+    UnknownFormat: ``found`` is another number, or no number."""
     if type(found) is not int or (found != known and found not in read):
         raise UnknownFormat(found, known)

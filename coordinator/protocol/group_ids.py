@@ -23,12 +23,8 @@ def is_placeholder(text: str) -> bool:
 
 
 def check_group_id(group_id: str) -> None:
-    """Check a group id.
-
-    Raises:
-        InvalidGroupId: the id is too long, is an unreplaced placeholder, or has characters that can't be printed: a
-            line break could forge log lines.
-    """
+    """Check a group id. Raises InvalidGroupId if the id is too long, is an unreplaced placeholder, or has characters
+    that can't be printed: a line break could forge log lines."""
     reason = ""
     if unprintable := next((character for character in group_id if not character.isprintable()), ""):
         reason = f"it has the character {unprintable!a}, which can't be printed"

@@ -121,11 +121,8 @@ def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
 
 
 def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
-    """The outcomes in a sink's rows by topic and partition, coalesced.
-
-    Raises:
-        InvalidRequest: the schema is another one, or a value is null or not allowed.
-    """
+    """The outcomes in a sink's rows by topic and partition, coalesced. Raises InvalidRequest if the schema is another
+    one, or a value is null or not allowed."""
     _check(table)
     table, _ = settled(coalesce(table))
     if not table.num_rows:

@@ -32,11 +32,8 @@ def body_with_rows(request: bytes, rows: pa.Table) -> pa.Buffer:
 
 
 def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
-    """The JSON in a body with rows, and the rows as bytes, which are not checked yet.
-
-    Raises:
-        InvalidRequest: the body ends before its JSON does.
-    """
+    """The JSON in a body with rows, and the rows as bytes, which are not checked yet. Raises InvalidRequest if the body
+    ends before its JSON does."""
     if body.size < _LENGTH.size:
         raise InvalidRequest(what="This request comes with Arrow rows, and its body has none.")
     (length,) = _LENGTH.unpack(body.slice(0, _LENGTH.size).to_pybytes())
@@ -47,11 +44,8 @@ def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
 
 
 def read_rows(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """The rows in an Arrow IPC stream.
-
-    Raises:
-        InvalidRequest: the rows have another schema, are compressed, or are not valid.
-    """
+    """The rows in an Arrow IPC stream. Raises InvalidRequest if the rows have another schema, are compressed, or are
+    not valid."""
     try:
         return pa.Table.from_batches(_batches(data, schema), schema=schema)
     except (pa.ArrowException, struct.error, ValueError, OSError) as error:  # its text may hold bytes of the body

@@ -76,11 +76,8 @@ class Caller:
         return is_allowed(self.groups, group_id)
 
     def check_group(self, group_id: str) -> None:
-        """Check that the caller may use the group.
-
-        Raises:
-            GroupNotAllowed: the token's groups= does not allow the group.
-        """
+        """Check that the caller may use the group. Raises GroupNotAllowed if the token's groups= does not allow the
+        group."""
         if not self.may_use(group_id):
             raise GroupNotAllowed(group_id=group_id, token=str(self), pattern=self.groups)
 
@@ -89,11 +86,7 @@ class Caller:
         return f"{rights} {self.name}".rstrip()
 
     def check(self, request: str) -> None:
-        """Check that the caller may send the request of this name.
-
-        Raises:
-            NotAllowed: the caller lacks the right.
-        """
+        """Check that the caller may send the request of this name. Raises NotAllowed if the caller lacks the right."""
         needed = RIGHT_OF.get(request)
         includes_read = Right.ADMIN in self.rights and needed is Right.READ
         if needed is not None and needed not in self.rights and not includes_read:
@@ -108,11 +101,8 @@ class Tokens:
 
     @classmethod
     def parse(cls, text: str, source: str) -> Tokens:
-        """The tokens in the text; ``source`` names it in errors.
-
-        Raises:
-            InvalidToken: a line is no token, or a token is too short or given twice.
-        """
+        """The tokens in the text; ``source`` names it in errors. Raises InvalidToken if a line is no token, or a token
+        is too short or given twice."""
         lines = [line.strip() for line in text.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]
         if len(lines) == 1 and len(lines[0].split()) == 1 and _LINE.fullmatch(lines[0]) is None:
@@ -160,11 +150,8 @@ def _holders(lines: list[str], source: str) -> Iterator[tuple[str, Caller]]:
 
 
 def _bound(caller: Caller, fields: list[str], line: str, source: str) -> Caller:
-    """The caller with the allow lists of its line.
-
-    Raises:
-        InvalidToken: a list is given twice, or is no pattern; or topics are limited, and groups are not.
-    """
+    """The caller with the allow lists of its line. Raises InvalidToken if a list is given twice, or is no pattern; or
+    topics are limited, and groups are not."""
     if not fields:
         return caller
     lists = dict(each.split("=", 1) for each in fields)

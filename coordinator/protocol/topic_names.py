@@ -45,11 +45,7 @@ def is_topic_name(text: str) -> bool:
 
 def matches(pattern: str, topic: str) -> bool:
     """Whether the whole name matches, and the topic is neither reserved nor internal: by convention, names of internal
-    topics begin with two underscores.
-
-    Raises:
-        InvalidTopicPattern: the pattern is invalid.
-    """
+    topics begin with two underscores. Raises InvalidTopicPattern if the pattern is invalid."""
     if topic.startswith("__") or topic in KEPT:
         return False
     return _compiled(pattern).fullmatch(topic) is not None
@@ -76,11 +72,8 @@ def check_topic(topic: str) -> None:
 
 
 def is_allowed(pattern: str, name: str) -> bool:
-    """Whether an allow list, which is a pattern for the whole name, allows the name of a topic or group.
-
-    Raises:
-        InvalidTopicPattern: the pattern is invalid.
-    """
+    """Whether an allow list, which is a pattern for the whole name, allows the name of a topic or group. Raises
+    InvalidTopicPattern if the pattern is invalid."""
     return pattern == EVERYTHING or _compiled(pattern).fullmatch(name) is not None
 
 
@@ -93,10 +86,7 @@ def is_reserved(topic: str) -> bool:
 def check_written(topic: str) -> None:
     """Check that dead letters and redriven records may be written to the topic. Call this for each topic that data or a
     configuration names: the principal may have the right to write to a reserved topic, and whoever named it may not.
-
-    Raises:
-        TopicNotWritten: the topic is reserved.
-    """
+    Raises TopicNotWritten if the topic is reserved."""
     if is_reserved(topic):
         owner = KEPT.get(topic)
         why = f"{owner} keeps its own state in it" if owner else "names that begin with two underscores are internal"

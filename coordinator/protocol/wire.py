@@ -144,11 +144,7 @@ def encode_error(error: ShareGroupError) -> bytes:
 
 
 def decode_request(name: str, body: bytes) -> Request[Any]:
-    """The request of this name.
-
-    Raises:
-        InvalidRequest: the name is unknown, or the body can't be decoded.
-    """
+    """The request of this name. Raises InvalidRequest if the name is unknown, or the body can't be decoded."""
     cls = _requests.get(name)
     if cls is None:
         raise InvalidRequest(what=f"This coordinator knows no request {request_name(name)}.")
@@ -169,11 +165,7 @@ def decode_endpoint(data: bytes) -> Endpoint | None:
 
 
 def decode_answer(body: bytes) -> Message:
-    """The reply in an answer.
-
-    Raises:
-        ShareGroupError: the answer is an error.
-    """
+    """The reply in an answer. Raises ShareGroupError if the answer is an error."""
     answer = _answers.decode(body)
     if isinstance(answer, Failed):
         raise error_from_wire(answer.error, answer.fields, answer.text)

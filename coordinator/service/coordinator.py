@@ -177,11 +177,8 @@ class Coordinator:
 
 def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:
     """The metrics, which listen already. None: share.coordinator.metrics.port is 0, or the metrics can't be shown and
-    ``is_optional`` is set: another coordinator on demand of this host may use the same port.
-
-    Raises:
-        MetricsNotAvailable: they can't be shown.
-    """
+    ``is_optional`` is set: another coordinator on demand of this host may use the same port. Raises MetricsNotAvailable
+    if they can't be shown."""
     port = config.share_coordinator_metrics_port
     if not port:
         return None

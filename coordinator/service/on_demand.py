@@ -78,11 +78,8 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
 
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:
-    """Take the state over, serve, yield the endpoint once, and continue until the coordinator is idle.
-
-    Raises:
-        ShareGroupError: a named error of the store or of Kafka.
-    """
+    """Take the state over, serve, yield the endpoint once, and continue until the coordinator is idle. Raises
+    ShareGroupError: a named error of the store or of Kafka."""
     told = threading.Event()
 
     def step_down(reason: str) -> None:

@@ -30,11 +30,8 @@ def nothing(standalone: Standalone, address: str) -> contextlib.AbstractContextM
 
 
 def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> None:
-    """Serve until SIGTERM or SIGINT. ``beside``: runs while the coordinator serves.
-
-    Raises:
-        ShareGroupError: the token, the listener, the store or Kafka does not let it start.
-    """
+    """Serve until SIGTERM or SIGINT. ``beside``: runs while the coordinator serves. Raises ShareGroupError if the
+    token, the listener, the store or Kafka does not let it start."""
     tokens, listener = standalone.tokens(), standalone.listener()
     settings = standalone.settings
     told = threading.Event()

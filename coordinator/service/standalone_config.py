@@ -42,11 +42,8 @@ class Standalone:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def tokens(self) -> Tokens:
-        """The tokens of which clients must show one.
-
-        Raises:
-            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: see :func:`read_tokens`.
-        """
+        """The tokens of which clients must show one. Raises TokenMissing, InvalidToken, UnsafeFile or UnusableFile: see
+        :func:`read_tokens`."""
         return read_tokens(self.config.share_coordinator_token_file, self.environ)
 
     def token(self) -> str:
@@ -54,11 +51,7 @@ class Standalone:
         return self.tokens().holders[0][0]
 
     def listener(self) -> Listener:
-        """The listener, with certificate and key read.
-
-        Raises:
-            ShareGroupError: see :func:`listener_of`.
-        """
+        """The listener, with certificate and key read. Raises ShareGroupError: see :func:`listener_of`."""
         return listener_of(self.server)
 
 

@@ -146,11 +146,8 @@ class GroupLog:
         return True
 
     def end(self) -> None:
-        """Check the log, after its last record was read.
-
-        Raises:
-            UnreadableRecord: records that the group needs are missing at the log's beginning.
-        """
+        """Check the log, after its last record was read. Raises UnreadableRecord if records that the group needs are
+        missing at the log's beginning."""
         if self._unread_before is not None:
             raise self._unreadable(
                 f"what came before record {self._unread_before} is gone, and no snapshot takes its place"

@@ -114,11 +114,8 @@ class PartitionLog:
 
     def replay(self, key: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
         """Apply a record of this share partition, appended or loaded. The record's batches are not read. An update
-        before any snapshot is of a log whose beginning was pruned; the snapshot after it sets the numbers.
-
-        Raises:
-            UnreadableRecord: the value is damaged before its batches, or of another version.
-        """
+        before any snapshot is of a log whose beginning was pruned; the snapshot after it sets the numbers. Raises
+        UnreadableRecord if the value is damaged before its batches, or of another version."""
         if isinstance(key, ShareUpdateKey):
             leader_epoch = update_leader_epoch(value or b"", self.group_id)
             if leader_epoch is not None:

@@ -50,11 +50,8 @@ def encode_placement(partitions: int) -> bytes:
 
 
 def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
-    """Returns the number of partitions in a placement record; None for any other record, and for a damaged one.
-
-    Raises:
-        UnknownFormat: another version of sharegroup wrote the placement record.
-    """
+    """Returns the number of partitions in a placement record; None for any other record, and for a damaged one. Raises
+    UnknownFormat if another version of sharegroup wrote the placement record."""
     if key != PLACEMENT_KEY or value is None:
         return None
     content = content_of(value)

@@ -82,11 +82,7 @@ class ByteReader:
 
 
 def number(layout: struct.Struct, *values: int) -> bytes:
-    """Integers in a row, as bytes.
-
-    Raises:
-        ValueError: a number does not fit.
-    """
+    """Integers in a row, as bytes. Raises ValueError if a number does not fit."""
     try:
         return layout.pack(*values)
     except struct.error as error:
@@ -105,11 +101,7 @@ def string(text: str) -> bytes:
 
 
 def uuid(text: str) -> bytes:
-    """The 16 bytes of a topic id's text.
-
-    Raises:
-        ValueError: the text is no uuid.
-    """
+    """The 16 bytes of a topic id's text. Raises ValueError if the text is no uuid."""
     try:
         data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)
     except ValueError as error:

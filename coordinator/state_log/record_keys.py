@@ -94,11 +94,7 @@ _TYPES: dict[type[Key], int] = {
 
 
 def encode_key(key: Key) -> bytes:
-    """The encoded key, as bytes.
-
-    Raises:
-        ValueError: a field does not fit into Kafka's format.
-    """
+    """The encoded key, as bytes. Raises ValueError if a field does not fit into Kafka's format."""
     head = key_head(_TYPES[type(key)], key.group_id)
     if isinstance(key, (ShareSnapshotKey, ShareUpdateKey)):
         return head + uuid(key.topic_id) + number(INT32, key.partition)
@@ -115,11 +111,8 @@ def key_head(record_type: int, group_id: str) -> bytes:
 
 
 def decode_key(data: bytes) -> Key:
-    """The key that :func:`encode_key` wrote.
-
-    Raises:
-        UnreadableRecord: the bytes are no key, or of a type that this version does not know.
-    """
+    """The key that :func:`encode_key` wrote. Raises UnreadableRecord if the bytes are no key, or of a type that this
+    version does not know."""
     reader = ByteReader(data)
     record_type, group_id = reader.number(INT16), reader.string()
     reader.group_id = group_id

@@ -67,11 +67,7 @@ class ShareUpdateValue(NamedTuple):
 
 
 def encode_snapshot(value: ShareSnapshotValue) -> bytes:
-    """The value's bytes as Kafka writes them.
-
-    Raises:
-        ValueError: a number does not fit into Kafka's format.
-    """
+    """The value's bytes as Kafka writes them. Raises ValueError if a number does not fit into Kafka's format."""
     fixed = number(
         _SNAPSHOT,
         value.snapshot_epoch,
@@ -91,11 +87,8 @@ def encode_update(value: ShareUpdateValue) -> bytes:
 
 
 def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
-    """A snapshot's epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read.
-
-    Raises:
-        UnreadableRecord: these fields can't be read, or are of another version.
-    """
+    """A snapshot's epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read. Raises
+    UnreadableRecord if these fields can't be read, or are of another version."""
     reader = ByteReader(data, group_id)
     version, snapshot_epoch, state_epoch, leader_epoch, _, created_ms, written_ms = reader.fields(_SNAPSHOT_HEAD)
     _check_version(reader, version)

@@ -48,10 +48,7 @@ class PortNotFree(OSError):
 def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[int]:
     """Serve the broker at `port` of localhost, for the length of the `with` block, as the cluster of this id. Port 0 is
     any free one that this process has not had before: clients remember what they found at an address. Yields the port.
-
-    Raises:
-        PortNotFree: the port can't be had, with errno.EADDRINUSE if another program has it.
-    """
+    Raises PortNotFree if the port can't be had, with errno.EADDRINUSE if another program has it."""
     owner = os.getpid()
     with contextlib.ExitStack() as cleanup:
         found = 0

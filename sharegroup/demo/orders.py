@@ -63,11 +63,8 @@ class Orders:
         return f"<Orders {self.count}>"
 
     def place(self, orders: int) -> None:
-        """Put this many more orders into the topic; returns when the broker has them.
-
-        Raises:
-            DemoFailed: the broker did not take them all.
-        """
+        """Put this many more orders into the topic; returns when the broker has them. Raises DemoFailed if the broker
+        did not take them all."""
         for number in range(self.count, self.count + orders):
             key, value, headers = record_of(number)
             self._producer.produce(

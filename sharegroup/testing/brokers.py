@@ -84,11 +84,8 @@ def produce(topics: Topics, *, address: str | None = None) -> None:
 
 
 def running(what: str, address: str | None) -> RunningBroker:
-    """The broker at the address; None: the only one. ``what``: the function that a test called.
-
-    Raises:
-        NoTestBroker: it does not run in this process, or none is named and several run.
-    """
+    """The broker at the address; None: the only one. ``what``: the function that a test called. Raises NoTestBroker if
+    it does not run in this process, or none is named and several run."""
     if address is None and len(_running) == 1:
         return next(iter(_running.values()))
     if address in _running:

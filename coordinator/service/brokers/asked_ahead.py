@@ -74,10 +74,7 @@ class AskedAhead:
 
     def take(self, group_id: str, plan_id: str, partitions: frozenset[tuple[str, str, int]]) -> StartFacts | None:
         """Returns the answer, once, for a plan of these partitions (topic, topic id, partition); None if the brokers
-        must be asked. Waits for a request under way.
-
-        Raises:
-            ShareGroupError: the brokers did not answer the question.
+        must be asked. Waits for a request under way. Raises ShareGroupError if the brokers did not answer the question.
         """
         with self._lock:
             asked = self._asked.pop((group_id, plan_id), None)

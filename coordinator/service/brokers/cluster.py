@@ -217,11 +217,8 @@ class KafkaCluster:
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
-        else shows compaction, transaction markers and aborted batches.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: the log can't be read.
-        """
+        else shows compaction, transaction markers and aborted batches. Raises BrokerNotReachable or BrokerRefused if
+        the log can't be read."""
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
         reader = new_client(
             Consumer,
@@ -280,11 +277,7 @@ class KafkaCluster:
 
     def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         """Create the topic, unless it exists, with the cluster's defaults but for BROKERS_TIME. ``only_ask``: only ask
-        whether it may be created.
-
-        Raises:
-            BrokerRefused: the cluster does not create it.
-        """
+        whether it may be created. Raises BrokerRefused if the cluster does not create it."""
         if not self.gives_topic_ids():  # such a cluster creates a topic when the topic is listed, not by request
             if not only_ask:
                 self._retried("create a topic", lambda admin, left_s: admin.list_topics(name, timeout=left_s))

@@ -60,11 +60,8 @@ class LogGaps:
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
     def surely_holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """Whether one of the first MOST_RANGES ranges holds a record.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: a log can't be read.
-        """
+        """Whether one of the first MOST_RANGES ranges holds a record. Raises BrokerNotReachable or BrokerRefused if a
+        log can't be read."""
         looks = (self._look(log_range, 1, read_committed=read_committed) for log_range in islice(ranges, MOST_RANGES))
         return any(seen.offsets for seen in looks)
 

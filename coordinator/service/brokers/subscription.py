@@ -103,11 +103,8 @@ class Subscription:
             check_topic(topic)
 
     def check(self, found: Mapping[str, TopicInfo], cluster: KafkaCluster) -> None:
-        """Check that the named topics and partitions are among those ``found``.
-
-        Raises:
-            UnknownTopic, UnknownPartition: a named topic or partition does not exist.
-        """
+        """Check that the named topics and partitions are among those ``found``. Raises UnknownTopic or UnknownPartition
+        if a named topic or partition does not exist."""
         for topic in self.named:
             if topic not in found:
                 raise UnknownTopic(topic=topic, addresses=cluster.addresses)
@@ -117,11 +114,8 @@ class Subscription:
                     raise UnknownPartition(topic=topic, partition=partition, partitions=found[topic].partitions)
 
     def partitions(self, found: Iterable[TopicInfo], group_id: str, *, topic_ids: bool) -> list[TopicIdPartition]:
-        """The subscribed partitions, with the topic ids that the group uses.
-
-        Raises:
-            TopicIdsMissing: the group has topic ids, and the cluster gives none.
-        """
+        """The subscribed partitions, with the topic ids that the group uses. Raises TopicIdsMissing if the group has
+        topic ids, and the cluster gives none."""
         return [
             TopicIdPartition(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
             for topic in found
@@ -132,11 +126,8 @@ class Subscription:
 
 
 def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
-    """The topic's id in a group; derived from the name where the cluster had no ids when the group was created.
-
-    Raises:
-        TopicIdsMissing: the group has topic ids, and the cluster gives none.
-    """
+    """The topic's id in a group; derived from the name where the cluster had no ids when the group was created. Raises
+    TopicIdsMissing if the group has topic ids, and the cluster gives none."""
     if not topic_ids:
         return derived_topic_id(topic.name)
     if not topic.topic_id:
@@ -183,11 +174,7 @@ def starting_offsets(
     cluster: KafkaCluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
 ) -> dict[TopicAndPartition, int]:
     """Returns the starting offsets that ``text`` describes: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's
-    JSON of offsets by partition.
-
-    Raises:
-        InvalidStartingOffsets: the JSON is invalid, or lacks a partition.
-    """
+    JSON of offsets by partition. Raises InvalidStartingOffsets if the JSON is invalid, or lacks a partition."""
     wanted = list(partitions)
     reset = offset_reset(text.strip())
     if reset is None:

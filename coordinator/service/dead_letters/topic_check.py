@@ -66,11 +66,8 @@ def is_stored_and_refused(cluster: KafkaCluster, name: str, named: Mapping[str, 
 
 
 def partitions_of(cluster: KafkaCluster, name: str) -> int:
-    """The topic's number of partitions; 0 if it does not exist.
-
-    Raises:
-        DeadLetterTopicNotAuthorized: the principal may not describe it.
-    """
+    """The topic's number of partitions; 0 if it does not exist. Raises DeadLetterTopicNotAuthorized if the principal
+    may not describe it."""
     try:
         topic = cluster.topics([name]).get(name)
     except BrokerRefused as refused:

@@ -100,11 +100,8 @@ def alter_offsets(groups: Groups, cluster: KafkaCluster, doubts: TopicDoubts, re
 
 
 def act(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
-    """Run an action's transaction, as :func:`call_action`.
-
-    Raises:
-        GroupIdNotFound: there is no such group; a forced action has not taken it, and wrote nothing.
-    """
+    """Run an action's transaction, as :func:`call_action`. Raises GroupIdNotFound if there is no such group; a forced
+    action has not taken it, and wrote nothing."""
     if is_forced(request) and not groups.call(request.group_id, exists, Access.PEEK):
         raise GroupIdNotFound(group_id=request.group_id)
     return call_action(groups, request, transaction)
@@ -233,11 +230,8 @@ def _existing(
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
-    """The topics and partitions of these offsets.
-
-    Raises:
-        InvalidReset: there are none, or not of each topic, or a partition is no number.
-    """
+    """The topics and partitions of these offsets. Raises InvalidReset if there are none, or not of each topic, or a
+    partition is no number."""
     if not offsets or not all(offsets.values()):
         raise InvalidReset(what="offsets", reason="there are none, or a topic has none")
     for topic, of_topic in offsets.items():
@@ -249,11 +243,8 @@ def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...
 def _targets(
     cluster: KafkaCluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]
 ) -> tuple[Starts, int]:
-    """The new start offsets, within what the logs hold, and how many of those asked for are outside of that.
-
-    Raises:
-        InvalidReset: the kind of reset is unknown, a shift has no start to begin from, or the brokers give no offsets.
-    """
+    """The new start offsets, within what the logs hold, and how many of those asked for are outside of that. Raises
+    InvalidReset if the kind of reset is unknown, a shift has no start to begin from, or the brokers give no offsets."""
     where = [p.topic_partition for p in chosen]
     earliest = cluster.offsets(where, EARLIEST)
     latest = cluster.offsets(where, LATEST, read_committed=view.read_committed)

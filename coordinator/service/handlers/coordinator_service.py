@@ -172,11 +172,8 @@ class CoordinatorService(Handlers):
         return msgspec.structs.replace(joined, missing=missing)
 
     def _check_dead_letters(self, request: JoinGroup, view: JoinView) -> None:
-        """Check the dead letter topic at the join, and not when the first dead letter can't be written.
-
-        Raises:
-            ShareGroupError: the topic is reserved, is not allowed, is missing, can't be written, or is read by the
-                group.
+        """Check the dead letter topic at the join, and not when the first dead letter can't be written. Raises
+        ShareGroupError if the topic is reserved, is not allowed, is missing, can't be written, or is read by the group.
         """
         name = view.config.errors_deadletterqueue_topic_name
         if name and not is_stored_and_refused(self._watch.cluster, name, request.configs):
@@ -187,11 +184,8 @@ class CoordinatorService(Handlers):
         self, request: JoinGroup, view: JoinView, *, topic_ids: bool
     ) -> tuple[dict[TopicIdPartition, Start], tuple[str, ...]]:
         """The start offsets of subscribed partitions that the group does not have yet, and the topics that the
-        subscription names and the cluster does not have.
-
-        Raises:
-            CoordinatorNotAvailable: the brokers do not answer the offsets of every new partition.
-        """
+        subscription names and the cluster does not have. Raises CoordinatorNotAvailable if the brokers do not answer
+        the offsets of every new partition."""
         subscription = Subscription.of(request)
         topics = self._read_here(self._watch.topics(subscription, fresh=True), request.group_id)
         if request.member_epoch is None and request.query:  # a ShareConsumer may wait for its topic
@@ -414,11 +408,8 @@ class CoordinatorService(Handlers):
 
     def _logs_to_check(self, view: GroupView) -> tuple[PartitionBounds, ...]:
         """Returns what the logs hold of the member's plan after its batch. Tasks with failOnDataLoss=false have read no
-        more than that. Empty if the completion of the plan does not depend on the logs.
-
-        Raises:
-            CoordinatorNotAvailable: a topic is missing, and may come back.
-        """
+        more than that. Empty if the completion of the plan does not depend on the logs. Raises CoordinatorNotAvailable
+        if a topic is missing, and may come back."""
         if not view.to_check:
             return ()
         log_starts, gone = self._start_facts(view, view.to_check)
@@ -444,11 +435,8 @@ class CoordinatorService(Handlers):
         self._asked_ahead.ask(view.group_id, plan, self._asks_ahead, lambda: self._start_facts(view, held))
 
     def _start_facts(self, view: GroupView, plan: frozenset[tuple[str, str, int]]) -> StartFacts:
-        """The brokers' answers about the partitions of a plan (topic, topic id, partition).
-
-        Raises:
-            CoordinatorNotAvailable: a topic is missing, and may come back.
-        """
+        """The brokers' answers about the partitions of a plan (topic, topic id, partition). Raises
+        CoordinatorNotAvailable if a topic is missing, and may come back."""
         # Both questions run at once: a batch waits for one round trip instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in plan])
         names = {topic_id: topic for topic, topic_id, _ in plan}

@@ -48,11 +48,8 @@ T = TypeVar("T")
 
 
 def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
-    """Open the state store for reading. Returns a function that answers requests.
-
-    Raises:
-        ShareGroupError: a named error of the store or of Kafka.
-    """
+    """Open the state store for reading. Returns a function that answers requests. Raises ShareGroupError: a named error
+    of the store or of Kafka."""
     config = CoordinatorConfig.parse(settings.configs)
     cluster = KafkaCluster(
         settings.bootstrap_servers, settings.kafka_config, config.share_coordinator_broker_timeout_ms
@@ -129,11 +126,8 @@ class TopicToRead:
         return KafkaStore(self.topic, self.topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:
-        """The end of the log that has the group; None: there is no state topic.
-
-        Raises:
-            StateTopicMissing: it was deleted.
-        """
+        """The end of the log that has the group; None: there is no state topic. Raises StateTopicMissing if it was
+        deleted."""
         if self.topic is None:
             return None
         return self.topic.offset(self.topic.partition_of(group_id), LATEST, read_committed=True)
@@ -187,11 +181,8 @@ class LooksOnly:
         return {}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
-        """The answer of a transaction that changes nothing; it looks, whatever its access is.
-
-        Raises:
-            GroupIdNotFound: the store has no such group.
-        """
+        """The answer of a transaction that changes nothing; it looks, whatever its access is. Raises GroupIdNotFound if
+        the store has no such group."""
         store = self._stored.store_of(group_id)
         if store is None:
             raise GroupIdNotFound(group_id=group_id)

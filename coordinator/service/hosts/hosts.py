@@ -57,10 +57,7 @@ class Hosts:
 
     def answered(self, name: str, body: pa.Buffer, head: Head, asker: Asker, here: Callable[[], bytes]) -> bytes:
         """The answer of the group's owner. ``here`` answers as this process, if it owns the group or may take it.
-
-        Raises:
-            ShareGroupError: the owner can't be asked, or the group keeps moving from host to host.
-        """
+        Raises ShareGroupError if the owner can't be asked, or the group keeps moving from host to host."""
         group_id, request_id = head.group_id, asker.request_id or uuid.uuid4().hex
         right, why = RIGHT_OF.get(name), "it moves from host to host"
         for moves in range(MOST_MOVES):
@@ -112,11 +109,8 @@ class Hosts:
         raise CoordinatorNotAvailable(group_id=group_id, reason=why)
 
     def load(self, group_id: str, here: Callable[[], object]) -> None:
-        """Load the group by ``here``, unless an owner on another host lives.
-
-        Raises:
-            ShareGroupError: the group can't be loaded, or the owner can't be asked.
-        """
+        """Load the group by ``here``, unless an owner on another host lives. Raises ShareGroupError if the group can't
+        be loaded, or the owner can't be asked."""
         try:
             here()
         except OwnedElsewhere as elsewhere:

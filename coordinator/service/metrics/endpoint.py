@@ -20,11 +20,7 @@ class Metrics:
     """All metrics of a coordinator, shown to Prometheus over HTTP from the construction on."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Listens on ``host:port``; 0: any free port.
-
-        Raises:
-            MetricsNotAvailable: the address can't be bound.
-        """
+        """Listens on ``host:port``; 0: any free port. Raises MetricsNotAvailable if the address can't be bound."""
         self._registry = CollectorRegistry()
         self.counters = Counters(self._registry)
         ProcessCollector(registry=self._registry)

@@ -21,10 +21,7 @@ _log = logging.getLogger(__name__)
 
 def with_lag(groups: Groups, cluster: KafkaCluster, request: GroupRequest[Reply]) -> Reply:
     """The answer to a DescribeGroup or a ListOffsets. A share partition has its lag if the end of its log is known.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    Raises GroupIdNotFound if the group does not exist."""
     named = (request.topics, request.partitions) if isinstance(request, ListOffsets) else ()
     shown = transactions.shown_partitions(request.group_id, *named)
     partitions, read_committed = groups.call(request.group_id, shown, Access.PEEK)

@@ -110,11 +110,8 @@ class UndecidedLook:
         return self.read == self.total
 
     def read_on(self, cluster: KafkaCluster, until_s: float) -> None:
-        """Read until every offset is checked, or the monotonic clock reaches ``until_s``.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: the log can't be read; the progress until then is kept.
-        """
+        """Read until every offset is checked, or the monotonic clock reaches ``until_s``. Raises BrokerNotReachable or
+        BrokerRefused if the log can't be read; the progress until then is kept."""
         while not self.is_done:
             pieces = self._next_pieces()
             absent, answered = cluster.absent(
@@ -169,11 +166,7 @@ class UndecidedLooks:
 
     def go_on(self, asked: Asked, ranges: tuple[LogRange, ...], *, read_committed: bool) -> UndecidedLook:
         """Continue the plan's reading for ``call_s``, unless another request does so now, and return it. ``ranges``
-        ascend.
-
-        Raises:
-            BrokerNotReachable, BrokerRefused: the log can't be read.
-        """
+        ascend. Raises BrokerNotReachable or BrokerRefused if the log can't be read."""
         until_s = time.monotonic() + self._call_s
         look = self._look(asked, ranges, read_committed=read_committed)
         if look.reading.acquire(timeout=self._call_s):

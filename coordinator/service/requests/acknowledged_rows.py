@@ -31,11 +31,8 @@ _SAME = ("topic_id", "partition", "delivery_count", "acknowledge_type")
 
 def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
     """The rows (pyarrow.Table or RecordBatch of SCHEMA, in any order) as acknowledgements by partition, with ascending
-    offsets.
-
-    Raises:
-        InvalidRequest: the schema is another one, a value is null, a number is negative, or an offset is named twice.
-    """
+    offsets. Raises InvalidRequest if the schema is another one, a value is null, a number is negative, or an offset is
+    named twice."""
     table = pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows
     if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
         raise InvalidRequest(what=f"Acknowledged rows need the columns {', '.join(SCHEMA.names)}, without nulls.")

@@ -26,11 +26,8 @@ from coordinator.protocol.topic_names import EVERYTHING
 
 
 def check_allowed(caller: Caller, request: Request[Any]) -> None:
-    """Check that the caller may use the group of the request, and name its topics.
-
-    Raises:
-        GroupNotAllowed, TopicNotAllowed: it may not.
-    """
+    """Check that the caller may use the group of the request, and name its topics. Raises GroupNotAllowed or
+    TopicNotAllowed if it may not."""
     if not caller.is_bound:
         return
     if isinstance(request, GroupRequest):

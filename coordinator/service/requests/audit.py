@@ -62,11 +62,8 @@ class _AuditFile(PrivateRotatingFile):
 
 def audit_to(path: str) -> Callable[[], None]:
     """Write the audit log to this file alone, which only its user can read: one JSON object a line. Returns a function
-    that ends this. An empty path leaves the lines in the process's log.
-
-    Raises:
-        UnusableFile: the file can't be written.
-    """
+    that ends this. An empty path leaves the lines in the process's log. Raises UnusableFile if the file can't be
+    written."""
     if not path:
         return lambda: None
     try:
@@ -86,11 +83,8 @@ def audit_to(path: str) -> Callable[[], None]:
 
 
 def begun(caller: Caller, peer: str, request: Action[Message]) -> None:
-    """Write the line with which an action begins: who, from where, what. A dry run has no line.
-
-    Raises:
-        DiskFull, UnusableFile: the line can't be written, so that the action must not be carried out.
-    """
+    """Write the line with which an action begins: who, from where, what. A dry run has no line. Raises DiskFull or
+    UnusableFile if the line can't be written, so that the action must not be carried out."""
     if request.execute:
         try:
             _audit.info("begun: %s", _asked(caller, peer, request))

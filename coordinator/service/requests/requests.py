@@ -171,22 +171,15 @@ class Requests:
         return encode(shown_to(asker.caller, self._handled(request, asker)))
 
     def _check_protocol(self, protocol: str, name: str) -> None:
-        """Check the client's version. Another version may send Health alone, whose answer names this one.
-
-        Raises:
-            CoordinatorVersionMismatch: the client speaks another version of the protocol, or names none.
-        """
+        """Check the client's version. Another version may send Health alone, whose answer names this one. Raises
+        CoordinatorVersionMismatch if the client speaks another version of the protocol, or names none."""
         if protocol != str(PROTOCOL) and name != Health.__name__:
             theirs = f"{PROTOCOL} (sharegroup {self._version})"
             raise CoordinatorVersionMismatch(pid=os.getpid(), theirs=theirs, ours=protocol[:20] or "of no version")
 
     def _check_allowed(self, asker: Asker, request: Request[Any]) -> Request[Any]:
         """Check that the allow lists of the asker's token have the group and the topics of the request. Returns the
-        request with the limits of its dead letter topic.
-
-        Raises:
-            GroupNotAllowed, TopicNotAllowed: they do not.
-        """
+        request with the limits of its dead letter topic. Raises GroupNotAllowed or TopicNotAllowed if they do not."""
         if not asker.caller.is_bound:
             return request
         with self._telling(asker, type(request).__name__):

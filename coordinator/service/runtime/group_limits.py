@@ -24,11 +24,8 @@ class GroupLimits:
         self._bounds = config.group_bounds
 
     def check_configs(self, request: Request[Any]) -> None:
-        """Check the configs that the request sets. A rejoin sets none.
-
-        Raises:
-            ConfigOutOfBounds, ConfigTypeMismatch: a value is not accepted.
-        """
+        """Check the configs that the request sets. A rejoin sets none. Raises ConfigOutOfBounds or ConfigTypeMismatch
+        if a value is not accepted."""
         if isinstance(request, OpenSink) or (isinstance(request, JoinGroup) and request.member_epoch is None):
             self._bounds.check(request.configs)
         elif isinstance(request, AlterGroupConfigs):

@@ -74,11 +74,8 @@ class SnapshotInSteps:
         self._tail += records
 
     def write_step(self) -> bool:
-        """Write the next step. Returns whether the snapshot is written whole.
-
-        Raises:
-            StoreRefused, StoreOutcomeUnknown: see :meth:`Store.snapshot_in_steps`.
-        """
+        """Write the next step. Returns whether the snapshot is written whole. Raises StoreRefused or
+        StoreOutcomeUnknown: see :meth:`Store.snapshot_in_steps`."""
         return next(self._steps, self) is self
 
 

@@ -51,19 +51,13 @@ class Groups(Protocol):
         """Returns the groups that are served now, and whether each has a member with a session."""
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
-        """The answer of the transaction once it is durable.
-
-        Raises:
-            ShareGroupError: the transaction, or a command of it, is refused, or the group can't be loaded.
-        """
+        """The answer of the transaction once it is durable. Raises ShareGroupError if the transaction, or a command of
+        it, is refused, or the group can't be loaded."""
 
 
 def ask(command: Request[Reply]) -> TransactionSteps[Reply]:
     """The step of a transaction that gives a command to the group and returns its reply: ``yield from ask(command)``.
-
-    Raises:
-        ShareGroupError: the command is refused.
-    """
+    Raises ShareGroupError if the command is refused."""
     reply: Reply = yield command
     return reply
 
@@ -150,11 +144,7 @@ class Round:
     @contextlib.contextmanager
     def asking_brokers(self) -> Iterator[None]:
         """A context for a question to the store's brokers. A round waits for unreachable brokers once, not for each
-        request.
-
-        Raises:
-            BrokerNotReachable: the brokers do not answer, or did not in this round before.
-        """
+        request. Raises BrokerNotReachable if the brokers do not answer, or did not in this round before."""
         if self.away is not None:
             raise self.away
         try:

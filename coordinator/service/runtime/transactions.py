@@ -95,11 +95,8 @@ class Facts:
 
 
 def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
-    """The view of a group that may not exist yet, with the configs that the join would set.
-
-    Raises:
-        ShareGroupError: a config of the request is refused.
-    """
+    """The view of a group that may not exist yet, with the configs that the join would set. Raises ShareGroupError if a
+    config of the request is refused."""
 
     def look(group: ShareGroup) -> JoinView:
         config = GroupConfig.parse(changed_configs(group.configs, request.configs))
@@ -364,11 +361,8 @@ def bounds(
 
 
 def single_command(request: GroupRequest[Reply]) -> Transaction[Reply]:
-    """The transaction that is this request alone, for a group that exists.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    """The transaction that is this request alone, for a group that exists. Raises GroupIdNotFound if the group does not
+    exist."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
         if not group.exists:
@@ -382,11 +376,8 @@ def shown_partitions(
     group_id: str, topics: Iterable[str] = (), numbers: Iterable[int] = ()
 ) -> Transaction[tuple[list[TopicIdPartition], bool]]:
     """The transaction that returns the partitions of the group's current topics that a look shows, of these topics and
-    with these numbers if any are named, and whether the group's members read committed records only.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-    """
+    with these numbers if any are named, and whether the group's members read committed records only. Raises
+    GroupIdNotFound if the group does not exist."""
     wanted, only = frozenset(topics), frozenset(numbers)
 
     def look(group: ShareGroup) -> tuple[list[TopicIdPartition], bool]:

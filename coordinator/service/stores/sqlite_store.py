@@ -96,11 +96,7 @@ class SqliteStore(SoleOwner):
 
     def _check_place(self) -> None:
         """Check that the file and its lock can be made there. Otherwise an error would look as if another process had
-        the lock.
-
-        Raises:
-            UnusableFile: the file system refuses, or the path is a folder.
-        """
+        the lock. Raises UnusableFile if the file system refuses, or the path is a folder."""
         reason = "it is a folder; name a file in it" if self.path.is_dir() else ""
         try:
             if not reason:
@@ -150,22 +146,15 @@ class SqliteStore(SoleOwner):
         return [_inode(path) for path in (self.path, Path(f"{self.path}-wal"))]
 
     def _check_found(self) -> None:
-        """Check that the open file is still the one of its name.
-
-        Raises:
-            StoreFenced: it was deleted or replaced.
-        """
+        """Check that the open file is still the one of its name. Raises StoreFenced if it was deleted or replaced."""
         if self.is_gone:
             raise StoreFenced(StateFileGone(path=self.path))
 
     # --- reading and appending
 
     def group_ids(self) -> list[str]:
-        """The groups that have records in the file. Any thread may call it.
-
-        Raises:
-            StateFileGone: the file was deleted or replaced.
-        """
+        """The groups that have records in the file. Any thread may call it. Raises StateFileGone if the file was
+        deleted or replaced."""
         if self.is_gone:
             raise StateFileGone(path=self.path)
         return groups_in_file(self.path)
@@ -238,11 +227,7 @@ class SqliteStore(SoleOwner):
         self._next_sequence[group_id] = first + len(rows)
 
     def _next_after(self, group_id: str) -> int:
-        """The group's next sequence number.
-
-        Raises:
-            StoreRefused: another process has written to the group.
-        """
+        """The group's next sequence number. Raises StoreRefused if another process has written to the group."""
         query = "SELECT max(sequence) FROM record WHERE group_id = ?"
         (last,) = self._connection.execute(query, (group_id,)).fetchone()
         known = self._next_sequence.get(group_id)
@@ -259,11 +244,8 @@ def _unusable(path: Path, error: sqlite3.Error) -> ShareGroupError:
 
 @contextlib.contextmanager
 def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """A context with a connection that can't change the file.
-
-    Raises:
-        StateStoreUnreadable, DiskFull: SQLite can't open the file or read from it.
-    """
+    """A context with a connection that can't change the file. Raises StateStoreUnreadable or DiskFull if SQLite can't
+    open the file or read from it."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
             yield reading
@@ -280,11 +262,8 @@ def owner_of(path: Path) -> str:
 
 
 def check_state_file(path: Path) -> bool:
-    """Whether the file is new. Checks the file without changing it.
-
-    Raises:
-        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: the file is not this version's to change.
-    """
+    """Whether the file is new. Checks the file without changing it. Raises StateStoreTooNew, StateStoreTooOld or
+    StateStoreUnreadable if the file is not this version's to change."""
     with _read_only(path) as reading:
         if _is_new(reading):
             return True
@@ -332,11 +311,8 @@ class SqliteReader(SoleOwner):
         return str(self.path)
 
     def peek(self, group_id: str) -> list[StoredRecord]:
-        """The group's records, in append order.
-
-        Raises:
-            StateStoreUnreadable: the file is damaged, or not a file of sharegroup.
-        """
+        """The group's records, in append order. Raises StateStoreUnreadable if the file is damaged, or not a file of
+        sharegroup."""
         with _read_only(self.path) as reading:
             return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
 
@@ -353,11 +329,8 @@ class SqliteReader(SoleOwner):
 
 
 def groups_in_file(path: Path) -> list[str]:
-    """Returns the groups that have records in the state file, which is opened for reading only.
-
-    Raises:
-        StateStoreUnreadable: it is damaged, or not a file of sharegroup.
-    """
+    """Returns the groups that have records in the state file, which is opened for reading only. Raises
+    StateStoreUnreadable if it is damaged, or not a file of sharegroup."""
     last = "SELECT group_id, max(sequence), data FROM record GROUP BY group_id ORDER BY group_id"
     with _read_only(path) as reading:
         if _is_new(reading):
@@ -367,10 +340,7 @@ def groups_in_file(path: Path) -> list[str]:
 
 def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
     """The group's records in the state file, the newest part first, each part in append order. The file is opened for
-    reading only, and for one part at a time.
-
-    Raises:
-        StateStoreUnreadable: it is damaged, or not a file of sharegroup.
+    reading only, and for one part at a time. Raises StateStoreUnreadable if it is damaged, or not a file of sharegroup.
     """
     query = "SELECT sequence, data FROM record WHERE group_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
     before = 2**63 - 1

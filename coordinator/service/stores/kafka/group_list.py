@@ -14,11 +14,8 @@ PARALLEL_READS = 8
 
 
 def groups_in(topic: StateTopic, partitions: list[int]) -> dict[str, Owner | None]:
-    """Returns the groups that exist in these partitions of the state topic, each with its last owner.
-
-    Raises:
-        BrokerNotReachable, BrokerRefused, StateTopicNotAuthorized, StoreRefused: the topic can't be read.
-    """
+    """Returns the groups that exist in these partitions of the state topic, each with its last owner. Raises
+    BrokerNotReachable, BrokerRefused, StateTopicNotAuthorized or StoreRefused if the topic can't be read."""
     where = [(topic.name, partition) for partition in partitions]
     firsts = topic.cluster.offsets(where, EARLIEST)
     ends = topic.cluster.offsets(where, LATEST)

@@ -64,11 +64,8 @@ class GroupWriter:
     """The transactional producer of one group. One thread at a time may use it."""
 
     def __init__(self, topic: StateTopic, partition: int, group_id: str) -> None:
-        """Opens a client of its own for the group.
-
-        Raises:
-            StoreRefused: the process has as many clients as it can have.
-        """
+        """Opens a client of its own for the group. Raises StoreRefused if the process has as many clients as it can
+        have."""
         self._topic, self._partition = topic, partition
         self.transactional_id = f"{topic.name}-{group_id}"
         self._timeout_s = topic.write_timeout_ms / 1000
@@ -146,11 +143,7 @@ class GroupWriter:
     def abort(self, records: Sequence[KeyValue]) -> None:
         """Write the records in a transaction, and abort it together with what the log has of the group's open
         transaction. The header names one record more than the transaction has: should its marker be lost as well, the
-        transaction never counts as whole.
-
-        Raises:
-            StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
-        """
+        transaction never counts as whole. Raises StoreRefused, StoreOutcomeUnknown or Fenced: as for :meth:`write`."""
         try:
             self._deliver(records, time.monotonic() + self._timeout_s, count=len(records) + 1)
             self._producer.abort_transaction(self._timeout_s)

@@ -120,11 +120,8 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
 def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
     """Abort the transactions that ``gone`` left open, the owner from which this process takes a group. Otherwise the
     groups of the partition wait until Kafka ends them. ``gone`` still owns its other groups, and loads them again if it
-    still runs. A hanging transaction stays: its commit may have been answered.
-
-    Raises:
-        StoreRefused: Kafka did not confirm it.
-    """
+    still runs. A hanging transaction stays: its commit may have been answered. Raises StoreRefused if Kafka did not
+    confirm it."""
     end = topic.offset(partition, LATEST)
     while (offset := _last_stable(topic, partition)) < end:
         group_id = writer_of(topic, partition, offset)

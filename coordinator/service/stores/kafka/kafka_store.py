@@ -361,11 +361,8 @@ class KafkaStore:
 
     def _peeked(self, log: GroupLog) -> Iterator[StoredRecord]:
         """Yield the group's records, of a log that this process does not take. If another host's coordinator owns the
-        group, no open transaction is waited for: the owner is asked first, and may be gone.
-
-        Raises:
-            OwnedElsewhere: another host's coordinator owns the group, and may live: it knows more.
-        """
+        group, no open transaction is waited for: the owner is asked first, and may be gone. Raises OwnedElsewhere if
+        another host's coordinator owns the group, and may live: it knows more."""
         stable = self._topic.offset(self.partition, LATEST, read_committed=True)
         is_open, is_foreign = stable < self._topic.offset(self.partition, LATEST), False
         if is_open:
@@ -437,10 +434,7 @@ class KafkaStore:
     def _refuse_while_open(self, group_id: str, *, may_end: bool = False) -> None:
         """Fail at once while the transaction that blocked an earlier read is still open: another wait would stop the
         service of the other groups. ``may_end``: the caller is a load, which ends a transaction of its own group.
-
-        Raises:
-            StateTransactionOpen: the transaction is still open.
-        """
+        Raises StateTransactionOpen if the transaction is still open."""
         offset = self._open_transaction.offset()
         if offset is not None and not (may_end and self._open_transaction.is_of(group_id)):
             raise self._transaction_open(group_id, offset)
@@ -469,11 +463,8 @@ class KafkaStore:
 
     def _inspected(self, group_id: str, seen: _Inspection | None = None) -> _Inspection:
         """Read in the group's log whether the group exists and who owns it. Uncommitted records count: their producer
-        has fenced every earlier one. ``seen``: an earlier inspection, which is continued from its position.
-
-        Raises:
-            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
-        """
+        has fenced every earlier one. ``seen``: an earlier inspection, which is continued from its position. Raises
+        GroupStateTooNew or GroupStateTooOld if the owner is of another version of sharegroup."""
         log = self._new_log(group_id)
         is_empty, last = (True, LastTransaction()) if seen is None else (seen.is_empty, seen.last)
         start = self._needed.get(group_id) if seen is None else seen.position

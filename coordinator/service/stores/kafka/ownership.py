@@ -123,10 +123,7 @@ class LivingOwner:
 
     def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
         """Check that a look may read the log of a group with this owner, which ends at ``end``. Returns whether the
-        owner is another host's.
-
-        Raises:
-            OwnedElsewhere: the owner is another host's, which may answer: it knows more.
+        owner is another host's. Raises OwnedElsewhere if the owner is another host's, which may answer: it knows more.
         """
         is_foreign = self.is_foreign(owner)
         may_ask = is_foreign and owner.answers and not owner.released and self._asks_owners

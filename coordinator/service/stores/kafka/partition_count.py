@@ -108,11 +108,8 @@ def _is_empty(topic: StateTopic, partitions: int) -> bool:
 
 
 def _number_by_groups(topic: StateTopic, partitions: int) -> int:
-    """The configured number, for a topic whose placement record is lost.
-
-    Raises:
-        StateTopicUnfit: a group lies in another partition than the configured number places it in.
-    """
+    """The configured number, for a topic whose placement record is lost. Raises StateTopicUnfit if a group lies in
+    another partition than the configured number places it in."""
     number = min(topic.partitions, partitions)
     for partition in range(partitions):
         for group_id in groups_of(topic, partition):

@@ -121,11 +121,8 @@ class StateTopic:
         return BrokerRefused(addresses=self.bootstrap_servers, what=what, reason=error.name())
 
     def verify(self) -> None:
-        """Check that the topic exists and has the same id as before.
-
-        Raises:
-            StateTopicMissing: it was deleted, or deleted and created again.
-        """
+        """Check that the topic exists and has the same id as before. Raises StateTopicMissing if it was deleted, or
+        deleted and created again."""
         topic = self.cluster.topics([self.name]).get(self.name)
         if topic is None:
             raise self.missing("was deleted")
@@ -134,11 +131,8 @@ class StateTopic:
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
         """An offset of a partition, as of :meth:`KafkaCluster.offsets`. A broker that just came back may not know yet a
-        partition that it leads, so it is asked again as long as the topic exists.
-
-        Raises:
-            StateTopicMissing: the topic was deleted.
-        """
+        partition that it leads, so it is asked again as long as the topic exists. Raises StateTopicMissing if the topic
+        was deleted."""
         topic_partition = (self.name, partition)
 
         def look() -> int | None:
@@ -204,11 +198,8 @@ class StateTopic:
         _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
 
     def _wait_for_leaders(self, admin: AdminClient) -> int:
-        """The number of the topic's partitions, when each of them has a leader.
-
-        Raises:
-            BrokerNotReachable: a partition has no leader when the broker timeout is over.
-        """
+        """The number of the topic's partitions, when each of them has a leader. Raises BrokerNotReachable if a
+        partition has no leader when the broker timeout is over."""
 
         def look() -> list[bool]:
             found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
