@@ -22,11 +22,8 @@ from tests.protocol.worlds import ONE_RECORD
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
-            "core/test_accounts::test_records_that_retention_takes_from_share_consumers_are_counted",
-        ),
-    },
+    rules.OFFSETS_ARE_ACCOUNTED_FOR,
+    tests=("core/test_accounts::test_records_that_retention_takes_from_share_consumers_are_counted",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, retention=1)),),
     model=0,
 )
@@ -42,9 +39,8 @@ def count_nothing_that_kafka_removed(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REASONS_ARE_TRUE: ("core/test_accounts::test_what_a_plans_start_finds_removed_is_no_gap",),
-    },
+    rules.REASONS_ARE_TRUE,
+    tests=("core/test_accounts::test_what_a_plans_start_finds_removed_is_no_gap",),
     simulator=(Seeds("removals"),),
     model=0,
 )
@@ -58,11 +54,8 @@ def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REASONS_ARE_TRUE: (
-            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",
-        ),
-    },
+    rules.REASONS_ARE_TRUE,
+    tests=("core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",),
     simulator=(Seeds("removals"),),
     model=0,
 )
@@ -71,11 +64,8 @@ def accept_what_a_batch_went_on_without(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REASONS_ARE_TRUE: (
-            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",
-        ),
-    },
+    rules.REASONS_ARE_TRUE,
+    tests=("core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",),
     model=0,
 )
 def forget_in_snapshots_that_tasks_go_on_without_records(patch: Patch) -> None:
@@ -86,9 +76,8 @@ def forget_in_snapshots_that_tasks_go_on_without_records(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_ACCOUNTED_FOR: ("core/test_accounts::test_a_reset_counts_what_it_skips_and_repeats",),
-    },
+    rules.OFFSETS_ARE_ACCOUNTED_FOR,
+    tests=("core/test_accounts::test_a_reset_counts_what_it_skips_and_repeats",),
     model=0,
 )
 def count_nothing_that_a_reset_skips(patch: Patch) -> None:
@@ -102,11 +91,8 @@ def count_nothing_that_a_reset_skips(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
-            "core/test_accounts::test_records_that_go_with_their_topic_are_counted_apart",
-        ),
-    },
+    rules.OFFSETS_ARE_ACCOUNTED_FOR,
+    tests=("core/test_accounts::test_records_that_go_with_their_topic_are_counted_apart",),
     model=0,
 )
 def count_a_deleted_topics_records_as_removed(patch: Patch) -> None:

@@ -33,12 +33,11 @@ BY_PARTITION = "service/test_offsets_by_partition::test_"
 
 
 @mistake(
-    {
-        rules.RESET_KEEPS_COUNTS: (
-            TESTS + "a_reset_delivers_done_records_again_with_higher_counts",
-            TESTS + "receipts_of_before_a_reset_fit_no_later_delivery",
-        )
-    },
+    rules.RESET_KEEPS_COUNTS,
+    tests=(
+        TESTS + "a_reset_delivers_done_records_again_with_higher_counts",
+        TESTS + "receipts_of_before_a_reset_fit_no_later_delivery",
+    ),
     simulator=(Seeds("administration"),),
     model=0,
 )
@@ -50,7 +49,8 @@ def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_committed_batch_of_before_a_reset_acknowledges_nothing",)},
+    rules.RESET_TAKES_FROM_PLANS,
+    tests=(TESTS + "a_committed_batch_of_before_a_reset_acknowledges_nothing",),
     simulator=(Seeds("administration"),),
     model=0,
 )
@@ -75,8 +75,7 @@ def keep_plan_ids_in_a_reset(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DEAD_LETTER_FIRST: (TESTS + "dead_letters_that_wait_below_a_new_start_are_still_written",)},
-    model=2,
+    rules.DEAD_LETTER_FIRST, tests=(TESTS + "dead_letters_that_wait_below_a_new_start_are_still_written",), model=2
 )
 def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
     right = SharePartition.altered
@@ -90,10 +89,12 @@ def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",),
-        rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_group_with_members_is_not_deleted",),
-    },
+    rules.RESET_TAKES_FROM_PLANS,
+    rules.DELETED_GROUP_LEAVES_NOTHING,
+    tests=(
+        TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",
+        TESTS + "a_group_with_members_is_not_deleted",
+    ),
     model=0,
 )
 def reset_a_group_with_members(patch: Patch) -> None:
@@ -101,7 +102,8 @@ def reset_a_group_with_members(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.SESSION_HAS_ITS_TIME: (TESTS + "after_a_load_administration_waits_a_session_for_members_without_records",)},
+    rules.SESSION_HAS_ITS_TIME,
+    tests=(TESTS + "after_a_load_administration_waits_a_session_for_members_without_records",),
     model=8,
 )
 def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
@@ -109,7 +111,8 @@ def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.HELD_RECORDS_ARE_THEIR_HOLDERS: (TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",)},
+    rules.HELD_RECORDS_ARE_THEIR_HOLDERS,
+    tests=(TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",),
     simulator=(Seeds("administration"),),
     model=0,
 )
@@ -118,9 +121,8 @@ def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
-    },
+    rules.TRIES_BEGIN_ANEW_BY_HAND,
+    tests=(TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
     model=1,
 )
 def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
@@ -134,8 +136,7 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_release_by_hand_resets_the_records_failures_to_zero",)},
-    model=0,
+    rules.TRIES_BEGIN_ANEW_BY_HAND, tests=(TESTS + "a_release_by_hand_resets_the_records_failures_to_zero",), model=0
 )
 def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     right = administer._by_hand
@@ -149,10 +150,7 @@ def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     patch.setattr(administer, "_by_hand", by_hand)
 
 
-@mistake(
-    {rules.RESET_KEEPS_COUNTS: (TESTS + "delivery_counts_keep_rising_after_offsets_are_deleted",)},
-    model=0,
-)
+@mistake(rules.RESET_KEEPS_COUNTS, tests=(TESTS + "delivery_counts_keep_rising_after_offsets_are_deleted",), model=0)
 def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
     def alter(self: ShareGroup, record: OffsetsAltered) -> None:
         right(self, record)
@@ -163,7 +161,8 @@ def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_recreated_group_has_no_members_and_refuses_the_old_plans",)},
+    rules.DELETED_GROUP_LEAVES_NOTHING,
+    tests=(TESTS + "a_recreated_group_has_no_members_and_refuses_the_old_plans",),
     model=4,
 )
 def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
@@ -177,14 +176,13 @@ def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DEAD_LETTER_FIRST: (TESTS + "offsets_with_unwritten_dead_letters_are_deleted_by_force_only",)},
-    model=1,
+    rules.DEAD_LETTER_FIRST, tests=(TESTS + "offsets_with_unwritten_dead_letters_are_deleted_by_force_only",), model=1
 )
 def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
     patch.setattr(administer, "_check_dead_letters", lambda *_: None)
 
 
-@mistake({rules.RESET_IS_ONE: ()}, simulator=(Seeds("administration"),))
+@mistake(rules.RESET_IS_ONE, simulator=(Seeds("administration"),))
 def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin.alter_offsets
 
@@ -198,12 +196,11 @@ def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.ACTION_IS_CARRIED_OUT_ONCE: (
-            ONCE + "a_forced_reset_that_is_sent_twice_delivers_records_again_once",
-            ONCE + "records_released_by_hand_twice_stay_with_who_acquired_them_since",
-        )
-    },
+    rules.ACTION_IS_CARRIED_OUT_ONCE,
+    tests=(
+        ONCE + "a_forced_reset_that_is_sent_twice_delivers_records_again_once",
+        ONCE + "records_released_by_hand_twice_stay_with_who_acquired_them_since",
+    ),
     simulator=(Seeds("administration"),),
 )
 def carry_an_action_out_each_time_it_is_sent(patch: Patch) -> None:
@@ -212,7 +209,8 @@ def carry_an_action_out_each_time_it_is_sent(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "an_action_is_carried_out_once_though_a_crash_loses_its_answer",)},
+    rules.ACTION_IS_CARRIED_OUT_ONCE,
+    tests=(ONCE + "an_action_is_carried_out_once_though_a_crash_loses_its_answer",),
     simulator=(Seeds("administration"),),
 )
 def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
@@ -229,20 +227,19 @@ def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.ACTION_IS_CARRIED_OUT_ONCE: (
-            ONCE + "an_action_that_arrives_after_another_one_is_refused",
-            ONCE + "a_group_made_anew_is_not_deleted_by_a_late_request",
-            ONCE + "the_session_of_a_member_that_joined_again_is_not_ended_late",
-            ONCE + "records_that_were_acquired_since_are_not_released_late",
-        )
-    },
+    rules.ACTION_IS_CARRIED_OUT_ONCE,
+    tests=(
+        ONCE + "an_action_that_arrives_after_another_one_is_refused",
+        ONCE + "a_group_made_anew_is_not_deleted_by_a_late_request",
+        ONCE + "the_session_of_a_member_that_joined_again_is_not_ended_late",
+        ONCE + "records_that_were_acquired_since_are_not_released_late",
+    ),
 )
 def carry_out_what_comes_late(patch: Patch) -> None:
     patch.setattr(admin_actions, "check_seen", lambda group, request: None)
 
 
-@mistake({rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "a_join_that_is_sent_again_leaves_later_configs",)})
+@mistake(rules.ACTION_IS_CARRIED_OUT_ONCE, tests=(ONCE + "a_join_that_is_sent_again_leaves_later_configs",))
 def set_configs_with_each_join_that_is_sent_again(patch: Patch) -> None:
     right = transactions.join
 
@@ -259,12 +256,11 @@ def set_configs_with_each_join_that_is_sent_again(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_BY_ID_AND_PARTITION: (
-            BY_PARTITION + "deleted_offsets_begin_where_the_next_member_starts",
-            BY_PARTITION + "an_assigned_partition_begins_where_its_first_member_starts",
-        )
-    },
+    rules.OFFSETS_ARE_BY_ID_AND_PARTITION,
+    tests=(
+        BY_PARTITION + "deleted_offsets_begin_where_the_next_member_starts",
+        BY_PARTITION + "an_assigned_partition_begins_where_its_first_member_starts",
+    ),
 )
 def take_any_subscription_to_a_topic_for_its_start(patch: Patch) -> None:
     def has(self: Known, p: TopicIdPartition) -> bool:
@@ -274,19 +270,16 @@ def take_any_subscription_to_a_topic_for_its_start(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_BY_ID_AND_PARTITION: (
-            BY_PARTITION + "a_reset_of_all_topics_leaves_out_deleted_ones_by_name",
-            BY_PARTITION + "a_reset_of_all_topics_touches_no_topic_that_was_made_anew",
-        )
-    },
+    rules.OFFSETS_ARE_BY_ID_AND_PARTITION,
+    tests=(
+        BY_PARTITION + "a_reset_of_all_topics_leaves_out_deleted_ones_by_name",
+        BY_PARTITION + "a_reset_of_all_topics_touches_no_topic_that_was_made_anew",
+    ),
 )
 def reset_deleted_topics_too(patch: Patch) -> None:
     patch.setattr(admin_actions, "_existing", lambda cluster, doubts, request, view: (list(view.starts), ()))
 
 
-@mistake(
-    {rules.A_PREVIEW_IS_TRUE: (PREVIEWS + "a_reset_says_how_many_done_records_above_the_start_come_again",)},
-)
+@mistake(rules.A_PREVIEW_IS_TRUE, tests=(PREVIEWS + "a_reset_says_how_many_done_records_above_the_start_come_again",))
 def leave_done_records_above_the_start_out_of_a_preview(patch: Patch) -> None:
     patch.setattr(administer, "_AGAIN", {})

@@ -13,12 +13,11 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 
 
 @mistake(
-    {
-        rules.AHEAD_IS_NO_FAILURE: (
-            "core/test_acquire_records::test_a_throttled_run_is_not_acquired_ahead_of_a_program",
-            "core/test_acquire_records::test_a_quarantined_record_is_not_acquired_ahead_of_a_program",
-        ),
-    },
+    rules.AHEAD_IS_NO_FAILURE,
+    tests=(
+        "core/test_acquire_records::test_a_throttled_run_is_not_acquired_ahead_of_a_program",
+        "core/test_acquire_records::test_a_quarantined_record_is_not_acquired_ahead_of_a_program",
+    ),
 )
 def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
     right = PartitionFetch.take
@@ -31,24 +30,22 @@ def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.AHEAD_IS_HELD: (
-            "share_consumer/test_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
-            "share_consumer/test_ahead::test_records_whose_renewal_is_refused_during_the_read_are_dropped",
-        ),
-    },
+    rules.AHEAD_IS_HELD,
+    tests=(
+        "share_consumer/test_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
+        "share_consumer/test_ahead::test_records_whose_renewal_is_refused_during_the_read_are_dropped",
+    ),
 )
 def hand_out_what_could_not_be_renewed(patch: Patch) -> None:
     patch.setattr(Acquired, "_drop_lost", lambda self: None)
 
 
 @mistake(
-    {
-        rules.AHEAD_IS_HELD: (
-            "share_consumer/test_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
-            "share_consumer/test_ahead::test_waiting_records_of_a_lapsed_session_need_a_renewal",
-        ),
-    },
+    rules.AHEAD_IS_HELD,
+    tests=(
+        "share_consumer/test_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
+        "share_consumer/test_ahead::test_waiting_records_of_a_lapsed_session_need_a_renewal",
+    ),
 )
 def hand_out_what_a_lapsed_session_had(patch: Patch) -> None:
     right = Ahead.look
@@ -63,11 +60,8 @@ def hand_out_what_a_lapsed_session_had(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.AHEAD_IS_HELD: (
-            "core/test_renew::test_a_renewal_below_the_start_offset_returns_that_the_records_are_done",
-        ),
-    },
+    rules.AHEAD_IS_HELD,
+    tests=("core/test_renew::test_a_renewal_below_the_start_offset_returns_that_the_records_are_done",),
     simulator=(Seeds(first=165),),
 )
 def renew_below_the_start_offset_without_a_word(patch: Patch) -> None:
@@ -75,9 +69,8 @@ def renew_below_the_start_offset_without_a_word(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.READ_AHEAD_IS_READ_SOON: ("share_consumer/test_pace::test_no_more_is_asked_for_than_is_read_in_a_while",),
-    },
+    rules.READ_AHEAD_IS_READ_SOON,
+    tests=("share_consumer/test_pace::test_no_more_is_asked_for_than_is_read_in_a_while",),
 )
 def acquire_ahead_whatever_reading_takes(patch: Patch) -> None:
     patch.setattr(pace, "MOST_READ_S", 1e9)

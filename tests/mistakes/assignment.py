@@ -16,10 +16,7 @@ OF_ASSIGNMENTS = "core/test_assignment::"
 
 
 @mistake(
-    {
-        rules.ASSIGNMENT_EPOCH_NEVER_FALLS: (f"{OF_ASSIGNMENTS}test_epochs_never_go_back_over_a_takeover",),
-    },
-    model=0,
+    rules.ASSIGNMENT_EPOCH_NEVER_FALLS, tests=(f"{OF_ASSIGNMENTS}test_epochs_never_go_back_over_a_takeover",), model=0
 )
 def begin_the_assignment_epochs_anew(patch: Patch) -> None:
     """A later owner counts from the last snapshot on."""
@@ -27,11 +24,8 @@ def begin_the_assignment_epochs_anew(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EVERY_PARTITION_IS_ASSIGNED: (
-            f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_left_are_assigned_again",
-        ),
-    },
+    rules.EVERY_PARTITION_IS_ASSIGNED,
+    tests=(f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_left_are_assigned_again",),
     simulator=(Seeds(),),
     model=15,
 )
@@ -47,11 +41,8 @@ def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REVOKED_IS_STILL_HELD: (
-            f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",
-        ),
-    },
+    rules.REVOKED_IS_STILL_HELD,
+    tests=(f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",),
     model=0,
 )
 def refuse_what_a_revoked_member_acknowledges(patch: Patch) -> None:

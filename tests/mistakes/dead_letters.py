@@ -27,11 +27,8 @@ from tests.simulation.simulated_world import Task
 
 
 @mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (
-            "core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",
-        ),
-    },
+    rules.DEAD_LETTER_FIRST,
+    tests=("core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=1,
 )
@@ -46,11 +43,8 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (
-            "core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",
-        ),
-    },
+    rules.DEAD_LETTER_FIRST,
+    tests=("core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
 )
@@ -59,11 +53,8 @@ def move_the_window_past_archiving_records(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (
-            "core/test_dead_letters::test_retention_takes_no_record_out_of_the_dead_letter_queue",
-        ),
-    },
+    rules.DEAD_LETTER_FIRST,
+    tests=("core/test_dead_letters::test_retention_takes_no_record_out_of_the_dead_letter_queue",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=2,
 )
@@ -71,12 +62,7 @@ def let_retention_archive_archiving_records(patch: Patch) -> None:
     patch.setattr(share_partition, "_STAYS", frozenset({RecordState.ACQUIRED}))
 
 
-@mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (),
-    },
-    simulator=(Seeds("sinks", 30),),
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", 30),))
 def forget_archiving_records_at_a_restart(patch: Patch) -> None:
     """Only what was given up under the dispatcher's eyes gets its dead letter."""
     right = ShareGroup.loaded
@@ -100,12 +86,7 @@ class _Forgetful(SortedList[int]):
         return (first for first in super().irange(*args, **fields) if first not in self._old)
 
 
-@mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (),
-    },
-    simulator=(Seeds("sinks", WITH_SINKS),),
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", WITH_SINKS),))
 def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
     def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
         yield from self._own(group_backlog.mark_written(backlog.incarnation, group_backlog.coalesced(written)))
@@ -115,12 +96,7 @@ def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
     patch.setattr(CoordinatorProcess, "_file", file)
 
 
-@mistake(
-    {
-        rules.DEAD_LETTER_FIRST: (),
-    },
-    simulator=(Seeds("sinks", 108),),
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", 108),))
 def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
     """Not of the delivery that it is about alone."""
     right = decide._DECIDERS[MarkDeadLettersWritten]
@@ -136,12 +112,11 @@ def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.WAITING_DEAD_LETTERS_ARE_BOUNDED: (
-            "core/test_dead_letters::test_a_query_acquires_nothing_while_too_many_dead_letters_wait",
-            "core/test_dead_letters::test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait",
-        ),
-    },
+    rules.WAITING_DEAD_LETTERS_ARE_BOUNDED,
+    tests=(
+        "core/test_dead_letters::test_a_query_acquires_nothing_while_too_many_dead_letters_wait",
+        "core/test_dead_letters::test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait",
+    ),
 )
 def acquire_however_many_dead_letters_wait(patch: Patch) -> None:
     for module in (acquire_plan, acquire_records):
@@ -149,29 +124,22 @@ def acquire_however_many_dead_letters_wait(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.RESERVED_TOPICS: ("core/test_dead_letter_topic::test_no_dead_letter_goes_to_a_topic_that_is_reserved",),
-    },
+    rules.RESERVED_TOPICS, tests=("core/test_dead_letter_topic::test_no_dead_letter_goes_to_a_topic_that_is_reserved",)
 )
 def write_dead_letters_to_any_topic(patch: Patch) -> None:
     patch.setattr(topic_check, "check_written", lambda topic: None)
 
 
 @mistake(
-    {
-        rules.DEAD_LETTERS_ARE_WAITED_FOR: (
-            "core/test_dead_letter_topic::test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it",
-        ),
-    },
+    rules.DEAD_LETTERS_ARE_WAITED_FOR,
+    tests=("core/test_dead_letter_topic::test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it",),
 )
 def unset_a_dead_letter_topic_in_use(patch: Patch) -> None:
     patch.setattr(membership, "check_dead_letter_topic_kept", lambda group, config: None)
 
 
 @mistake(
-    {
-        rules.READ_ONCE_IS_NOT_READ: ("core/test_dead_letter_topic::test_a_topic_that_was_read_once_is_not_read_now",),
-    },
+    rules.READ_ONCE_IS_NOT_READ, tests=("core/test_dead_letter_topic::test_a_topic_that_was_read_once_is_not_read_now",)
 )
 def take_every_known_topic_for_read(patch: Patch) -> None:
     patch.setattr(view, "reads_topic", lambda group, topic: topic in group.topics)

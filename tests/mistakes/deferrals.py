@@ -37,7 +37,8 @@ def _give_back(patch: Patch, changed: Any) -> None:
 
 
 @mistake(
-    {rules.DEFERRAL_IS_NO_TRY: (TESTS + "deferrals_never_give_a_record_up",)},
+    rules.DEFERRAL_IS_NO_TRY,
+    tests=(TESTS + "deferrals_never_give_a_record_up",),
     explorer=(SmallWorld(DEFERS, Budget(1, deferrals=1)),),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
@@ -47,7 +48,8 @@ def count_a_try_for_a_deferral(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DEFERRAL_IS_NO_TRY: (TESTS + "a_deferred_record_comes_again_without_a_try",)},
+    rules.DEFERRAL_IS_NO_TRY,
+    tests=(TESTS + "a_deferred_record_comes_again_without_a_try",),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
 )
@@ -55,15 +57,14 @@ def count_a_failure_for_a_deferral(patch: Patch) -> None:
     _give_back(patch, lambda run: run._replace(failures=run.failures + 1))
 
 
-@mistake(
-    {rules.DEFERRAL_IS_NO_TRY: (TESTS + "a_deferred_quarantined_record_keeps_its_stage",)},
-)
+@mistake(rules.DEFERRAL_IS_NO_TRY, tests=(TESTS + "a_deferred_quarantined_record_keeps_its_stage",))
 def end_the_quarantine_of_a_deferred_record(patch: Patch) -> None:
     _give_back(patch, lambda run: run._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None))
 
 
 @mistake(
-    {rules.DEFERRAL_IS_NO_TRY: (TESTS + "a_deferred_record_comes_again_without_a_try",)},
+    rules.DEFERRAL_IS_NO_TRY,
+    tests=(TESTS + "a_deferred_record_comes_again_without_a_try",),
     explorer=(SmallWorld(DEFERS, Budget(1, deferrals=1)),),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
@@ -73,7 +74,8 @@ def keep_a_deferred_record_locked(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DEFERRAL_IS_NO_TRY: (TESTS + "a_deferral_has_the_delay_of_its_row_alone",)},
+    rules.DEFERRAL_IS_NO_TRY,
+    tests=(TESTS + "a_deferral_has_the_delay_of_its_row_alone",),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
 )
@@ -90,18 +92,21 @@ def delay_a_deferral_as_a_release(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_decision", decision)
 
 
-@mistake({rules.DEFERRAL_IS_NO_TRY: (TESTS + "a_deferral_has_the_delay_of_its_row_alone",)}, model=DEFERRING)
+@mistake(rules.DEFERRAL_IS_NO_TRY, tests=(TESTS + "a_deferral_has_the_delay_of_its_row_alone",), model=DEFERRING)
 def lose_the_delay_of_a_deferral(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "GIVES_BACK", frozenset({AcknowledgeType.RELEASE}))
 
 
-@mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: (TESTS + "a_run_that_began_before_a_deferral_does_not_get_the_record",)})
+@mistake(
+    rules.AVAILABLE_NOW_RELEASES_ONCE, tests=(TESTS + "a_run_that_began_before_a_deferral_does_not_get_the_record",)
+)
 def give_an_available_now_run_what_it_deferred(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_at_once", NO_DELAY)
 
 
 @mistake(
-    {rules.ORDER_IS_A_PREFIX: (TESTS + "a_deferral_with_a_delay_holds_up_its_partition",)},
+    rules.ORDER_IS_A_PREFIX,
+    tests=(TESTS + "a_deferral_with_a_delay_holds_up_its_partition",),
     simulator=(Seeds("deferrals", 4),),
     model=DEFERRING + ORDERED + 1,
 )
@@ -120,7 +125,8 @@ def let_later_records_pass_a_deferred_one(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REPLAY_RECLAIMS_ALL: (TESTS + "a_replay_reads_deferred_records_again_which_it_may_accept",)},
+    rules.REPLAY_RECLAIMS_ALL,
+    tests=(TESTS + "a_replay_reads_deferred_records_again_which_it_may_accept",),
     model=DEFERRING,
 )
 def leave_deferred_records_out_of_a_replay(patch: Patch) -> None:
@@ -139,7 +145,8 @@ def _without_deferrals(staged: Iterable[StagedRun]) -> tuple[StagedRun, ...]:
 
 
 @mistake(
-    {rules.SNAPSHOT_IS_WHOLE: (TESTS + "a_staged_deferral_outlives_the_coordinator",)},
+    rules.SNAPSHOT_IS_WHOLE,
+    tests=(TESTS + "a_staged_deferral_outlives_the_coordinator",),
     explorer=(SmallWorld(DEFERS, Budget(2, deferrals=1, restarts=1)),),
     simulator=(Seeds("deferrals", 14),),
     model=DEFERRING,
@@ -156,7 +163,8 @@ def leave_staged_deferrals_out_of_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DEFERRALS_ALONE_PAUSE: (TESTS + "batches_of_deferred_records_alone_open_the_breaker",)},
+    rules.DEFERRALS_ALONE_PAUSE,
+    tests=(TESTS + "batches_of_deferred_records_alone_open_the_breaker",),
     simulator=(Seeds("deferrals", 4),),
     model=DEFERRING + 17,
 )
@@ -170,10 +178,7 @@ def slow_no_query_that_defers_all(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_judge", judge)
 
 
-@mistake(
-    {rules.DEFERRALS_ALONE_PAUSE: (TESTS + "deferred_records_have_no_weight_beside_others",)},
-    model=DEFERRING,
-)
+@mistake(rules.DEFERRALS_ALONE_PAUSE, tests=(TESTS + "deferred_records_have_no_weight_beside_others",), model=DEFERRING)
 def slow_a_query_that_defers_beside_others(patch: Patch) -> None:
     right = complete_plan.judged
 
@@ -183,6 +188,6 @@ def slow_a_query_that_defers_beside_others(patch: Patch) -> None:
     patch.setattr(complete_plan, "judged", judged)
 
 
-@mistake({rules.DEFERRAL_IS_A_SINKS: (TESTS + "a_share_consumer_can_not_defer",)})
+@mistake(rules.DEFERRAL_IS_A_SINKS, tests=(TESTS + "a_share_consumer_can_not_defer",))
 def take_a_share_consumers_deferral_for_a_release(patch: Patch) -> None:
     patch.setitem(acknowledge._TYPES, DEFER.value, AcknowledgeType.RELEASE)

@@ -29,11 +29,8 @@ from tests.protocol.worlds import ONE_RECORD, REJECTS, TWO
 
 
 @mistake(
-    {
-        rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_a_later_partitions_start_is_appended_before_its_first_acquire",
-        ),
-    },
+    rules.START_OFFSET_FIRST,
+    tests=("core/test_groups::test_a_later_partitions_start_is_appended_before_its_first_acquire",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, partitions=1)),),
 )
 def acquire_without_a_start_offset(patch: Patch) -> None:
@@ -41,11 +38,8 @@ def acquire_without_a_start_offset(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_a_resolved_start_offset_is_appended_before_the_first_acquire",
-        ),
-    },
+    rules.START_OFFSET_FIRST,
+    tests=("core/test_groups::test_a_resolved_start_offset_is_appended_before_the_first_acquire",),
 )
 def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
     right = transactions.join
@@ -55,9 +49,8 @@ def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.ACQUISITION_IS_DURABLE: ("core/test_plans::test_every_acquisition_is_durable",),
-    },
+    rules.ACQUISITION_IS_DURABLE,
+    tests=("core/test_plans::test_every_acquisition_is_durable",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
     simulator=(Seeds(),),
 )
@@ -66,11 +59,8 @@ def acquire_without_appending(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.ONE_FAILURE_A_DELIVERY: (
-            "core/test_plans::test_a_start_is_durable_so_that_a_replay_counts_after_a_crash",
-        ),
-    },
+    rules.ONE_FAILURE_A_DELIVERY,
+    tests=("core/test_plans::test_a_start_is_durable_so_that_a_replay_counts_after_a_crash",),
     simulator=(Seeds(),),
 )
 def start_without_appending(patch: Patch) -> None:
@@ -78,9 +68,8 @@ def start_without_appending(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
-    },
+    rules.SNAPSHOT_IS_WHOLE,
+    tests=("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
     simulator=(Seeds(),),
 )
@@ -88,12 +77,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_kept_plans", lambda self: [])
 
 
-@mistake(
-    {
-        rules.SNAPSHOT_IS_WHOLE: (),
-    },
-    simulator=(Seeds(),),
-)
+@mistake(rules.SNAPSHOT_IS_WHOLE, simulator=(Seeds(),))
 def leave_appends_out_of_the_snapshot_that_is_under_way(patch: Patch) -> None:
     patch.setattr(snapshots, "STEPS_FROM_RUNS", 1)
     patch.setattr(snapshots, "RUNS_A_STEP", 1)
@@ -101,9 +85,8 @@ def leave_appends_out_of_the_snapshot_that_is_under_way(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.NEWEST_PLAN_REPLAYS_EMPTY: ("core/test_plans::test_newest_plan_without_runs_replays_empty",),
-    },
+    rules.NEWEST_PLAN_REPLAYS_EMPTY,
+    tests=("core/test_plans::test_newest_plan_without_runs_replays_empty",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
 def forget_newest_plans_without_runs(patch: Patch) -> None:
@@ -119,11 +102,8 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.ACQUISITION_IS_DURABLE: (
-            "core/test_membership::test_after_a_load_every_holder_has_one_session_to_come_back",
-        ),
-    },
+    rules.ACQUISITION_IS_DURABLE,
+    tests=("core/test_membership::test_after_a_load_every_holder_has_one_session_to_come_back",),
     explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, crashes=1)),),
 )
 def nobody_comes_back_after_a_load(patch: Patch) -> None:
@@ -131,9 +111,8 @@ def nobody_comes_back_after_a_load(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
-    },
+    rules.SNAPSHOT_IS_WHOLE,
+    tests=("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -143,9 +122,8 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
-    },
+    rules.SNAPSHOT_IS_WHOLE,
+    tests=("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     simulator=(Seeds("sinks", 105),),
     model=4,
 )
@@ -164,9 +142,7 @@ def forget_disagreements_in_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TOPIC_IS_ITS_ID: (),
-    },
+    rules.TOPIC_IS_ITS_ID,
     explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, topics=1)),),
     simulator=(Seeds("topics", 29),),
     model=0,
@@ -182,18 +158,13 @@ def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_before_partitions", before)
 
 
-@mistake(
-    {
-        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: (),
-    },
-    explorer=(SmallWorld(TWO, Budget(1, crashes=1)),),
-)
+@mistake(rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN, explorer=(SmallWorld(TWO, Budget(1, crashes=1)),))
 def merge_runs_of_one_state(patch: Patch) -> None:
     """Neighbours in the same state are merged, whatever else differs."""
     patch.setattr(Run, "__eq__", lambda run, other: run.state == other.state)
 
 
-@mistake({rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ()}, simulator=(Seeds(),))
+@mistake(rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN, simulator=(Seeds(),))
 def merge_unequal_runs(patch: Patch) -> None:
     """Neighbours that differ in their counts only are merged."""
     right = RunMap.replace

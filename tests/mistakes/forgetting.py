@@ -21,13 +21,7 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 Members = Callable[[ShareGroup, int], tuple[tuple[str, ...], int]]
 
 
-@mistake(
-    {
-        rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
-    },
-    simulator=(Seeds("members"),),
-    model=0,
-)
+@mistake(rules.HOLDERS_ARE_NOT_FORGOTTEN, simulator=(Seeds("members"),), model=0)
 def forget_members_that_hold_records(patch: Patch) -> None:
     right: Members = forget._members
 
@@ -41,25 +35,13 @@ def forget_members_that_hold_records(patch: Patch) -> None:
     patch.setattr(forget, "_members", members)
 
 
-@mistake(
-    {
-        rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
-    },
-    simulator=(Seeds("members", 3),),
-    model=12,
-)
+@mistake(rules.HOLDERS_ARE_NOT_FORGOTTEN, simulator=(Seeds("members", 3),), model=12)
 def forget_members_half_an_hour_early(patch: Patch) -> None:
     right: Members = forget._members
     patch.setattr(forget, "_members", lambda group, now_ms: right(group, now_ms + 1_800_000))
 
 
-@mistake(
-    {
-        rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
-    },
-    simulator=(Seeds("members", 158),),
-    model=0,
-)
+@mistake(rules.HOLDERS_ARE_NOT_FORGOTTEN, simulator=(Seeds("members", 158),), model=0)
 def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:
     """A coordinator that dies before knows of no session, and forgets the member as if it were still away."""
     right = membership.join
@@ -72,13 +54,7 @@ def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, JoinGroup, join)
 
 
-@mistake(
-    {
-        rules.FORGOTTEN_STAYS_FORGOTTEN: (),
-    },
-    simulator=(Seeds("members"),),
-    model=0,
-)
+@mistake(rules.FORGOTTEN_STAYS_FORGOTTEN, simulator=(Seeds("members"),), model=0)
 def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
     right = replay._REPLAY[MembersForgotten]
 
@@ -88,13 +64,7 @@ def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, MembersForgotten, forgotten)
 
 
-@mistake(
-    {
-        rules.FORGOTTEN_STAYS_FORGOTTEN: (),
-    },
-    simulator=(Seeds("members", 22),),
-    model=26,
-)
+@mistake(rules.FORGOTTEN_STAYS_FORGOTTEN, simulator=(Seeds("members", 22),), model=26)
 def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:
     """The plan in the checkpoint of a forgotten query counts as completed; the checkpoint may be an old copy."""
     right = Member.plan_state
@@ -105,33 +75,30 @@ def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:
     patch.setattr(Member, "plan_state", state)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="a_new_checkpoint_each_time")
+@mistake(rules.NOTHING_GROWS_WITH_AGE, year="a_new_checkpoint_each_time")
 def never_forget_a_member(patch: Patch) -> None:
     patch.setattr(forget, "_members", lambda group, now_ms: ((), now_ms + 3_600_000))
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="the_same_checkpoint_each_time")
+@mistake(rules.NOTHING_GROWS_WITH_AGE, year="the_same_checkpoint_each_time")
 def never_snapshot(patch: Patch) -> None:
     patch.setattr(CoordinatorRuntime, "_snapshot", lambda *a: None)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="the_same_checkpoint_each_time")
+@mistake(rules.NOTHING_GROWS_WITH_AGE, year="the_same_checkpoint_each_time")
 def keep_all_processes_of_a_member(patch: Patch) -> None:
     """A query that is started again each minute from its checkpoint is one member."""
     patch.setattr(membership, "FENCED_PROCESSES_KEPT", 10**9)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="a_new_checkpoint_each_time")
+@mistake(rules.NOTHING_GROWS_WITH_AGE, year="a_new_checkpoint_each_time")
 def keep_plans_that_no_run_carries(patch: Patch) -> None:
     patch.setattr(partitions, "_drop_plans_nobody_carries", lambda *a: None)
 
 
 @mistake(
-    {
-        rules.NOTHING_GROWS_WITH_AGE: (
-            "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
-        )
-    },
+    rules.NOTHING_GROWS_WITH_AGE,
+    tests=("core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",),
     year="dated_topics",
 )
 def never_forget_a_topic(patch: Patch) -> None:
@@ -139,12 +106,11 @@ def never_forget_a_topic(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
-            "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
-            "core/test_forgotten_topics::test_offsets_that_an_administrator_deletes_stay_counted",
-        ),
-    },
+    rules.OFFSETS_ARE_ACCOUNTED_FOR,
+    tests=(
+        "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
+        "core/test_forgotten_topics::test_offsets_that_an_administrator_deletes_stay_counted",
+    ),
     model=0,
 )
 def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
@@ -152,11 +118,8 @@ def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.HELD_TOPICS_ARE_KEPT: (
-            "core/test_forgotten_topics::test_a_topic_is_kept_until_its_dead_letters_are_written",
-        ),
-    },
+    rules.HELD_TOPICS_ARE_KEPT,
+    tests=("core/test_forgotten_topics::test_a_topic_is_kept_until_its_dead_letters_are_written",),
     model=39,
 )
 def forget_topics_whose_records_are_not_done(patch: Patch) -> None:
@@ -164,11 +127,8 @@ def forget_topics_whose_records_are_not_done(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.FORGOTTEN_TOPIC_REPEATS_NOTHING: (
-            "core/test_forgotten_topics::test_a_topic_that_is_back_after_it_is_forgotten_repeats_no_record",
-        ),
-    },
+    rules.FORGOTTEN_TOPIC_REPEATS_NOTHING,
+    tests=("core/test_forgotten_topics::test_a_topic_that_is_back_after_it_is_forgotten_repeats_no_record",),
 )
 def begin_a_forgotten_topic_at_the_start_policy(patch: Patch) -> None:
     patch.setattr(ShareGroup, "forgotten_end", lambda self, key: (0, 0))

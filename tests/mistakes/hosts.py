@@ -24,7 +24,7 @@ from tests.protocol.worlds import HOSTS
 from tests.simulation.host_topics import SimulatedWriter
 
 
-@mistake({rules.FENCED_HOST_STAYS_FENCED: ()}, simulator=(Seeds("hosts", 2),))
+@mistake(rules.FENCED_HOST_STAYS_FENCED, simulator=(Seeds("hosts", 2),))
 def take_back_what_another_host_has(patch: Patch) -> None:
     right = LivingOwner.check
 
@@ -35,7 +35,7 @@ def take_back_what_another_host_has(patch: Patch) -> None:
     patch.setattr(LivingOwner, "check", check)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+@mistake(rules.LIVING_OWNER_STAYS, simulator=(Seeds("hosts"),))
 def have_no_patience(patch: Patch) -> None:
     right = Gateway._look
 
@@ -46,7 +46,8 @@ def have_no_patience(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("stores/test_claims::test_a_claim_looks_again_after_its_fence",)},
+    rules.LIVING_OWNER_STAYS,
+    tests=("stores/test_claims::test_a_claim_looks_again_after_its_fence",),
     explorer=(SmallWorld(HOSTS, Budget(1, silences=1)),),
     simulator=(Seeds("hosts", 3),),
 )
@@ -56,11 +57,8 @@ def take_a_group_whose_owner_writes(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LIVING_OWNER_STAYS: (
-            "hosts/test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",
-        )
-    },
+    rules.LIVING_OWNER_STAYS,
+    tests=("hosts/test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",),
     explorer=(SmallWorld(HOSTS, Budget(2, delays=1, silences=1)),),
     simulator=(Seeds("hosts"),),
 )
@@ -69,7 +67,8 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("hosts/test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",)}
+    rules.LIVING_OWNER_STAYS,
+    tests=("hosts/test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",),
 )
 def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
     right = Gateway._on_record
@@ -81,7 +80,7 @@ def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
     patch.setattr(Gateway, "_on_record", on_record)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 11),))
+@mistake(rules.LIVING_OWNER_STAYS, simulator=(Seeds("hosts", 11),))
 def count_a_question_that_no_broker_took(patch: Patch) -> None:
     right = SimulatedWriter._say
 
@@ -92,7 +91,8 @@ def count_a_question_that_no_broker_took(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("hosts/test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
+    rules.LIVING_OWNER_STAYS,
+    tests=("hosts/test_hosts::test_a_group_that_is_loaded_again_has_not_moved",),
     explorer=(SmallWorld(HOSTS, Budget(1, restarts=1)),),
     simulator=(Seeds("hosts"),),
 )
@@ -112,7 +112,8 @@ def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("hosts/test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",)},
+    rules.LIVING_OWNER_STAYS,
+    tests=("hosts/test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",),
     simulator=(Seeds("hosts", 3),),
 )
 def say_moved_for_another_owner(patch: Patch) -> None:
@@ -131,7 +132,8 @@ def say_moved_for_another_owner(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("hosts/test_hosts::test_a_request_that_comes_twice_is_handled_once",)},
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=("hosts/test_hosts::test_a_request_that_comes_twice_is_handled_once",),
     simulator=(Seeds("hosts"),),
 )
 def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
@@ -145,7 +147,7 @@ def _forget(requests: _Requests, received: _Received, answer: bytes | None, now_
     requests._drop(shown_id(received.ask.id))
 
 
-@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 32),))
+@mistake(rules.REQUEST_IS_FOR_ITS_OWNER, simulator=(Seeds("hosts", 32),))
 def carry_out_a_request_that_is_late(patch: Patch) -> None:
     right = Gateway._heard
 
@@ -159,7 +161,8 @@ def carry_out_a_request_that_is_late(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("stores/test_claims::test_a_request_for_another_tenure_changes_nothing",)},
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=("stores/test_claims::test_a_request_for_another_tenure_changes_nothing",),
     explorer=(SmallWorld(HOSTS, Budget(2, restarts=1, delays=1)),),
     simulator=(Seeds("hosts", 33),),
 )
@@ -172,11 +175,8 @@ def carry_out_a_request_for_an_earlier_owner(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "hosts/test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",
-        )
-    },
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=("hosts/test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",),
 )
 def repeat_an_error_that_is_over(patch: Patch) -> None:
     from coordinator.service.hosts import owner_requests as owner
@@ -185,36 +185,31 @@ def repeat_an_error_that_is_over(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REQUEST_IS_ITS_WRITERS: (
-            "hosts/test_asked_owners::test_a_body_without_its_requests_digest_is_passed_over",
-        )
-    },
+    rules.REQUEST_IS_ITS_WRITERS,
+    tests=("hosts/test_asked_owners::test_a_body_without_its_requests_digest_is_passed_over",),
 )
 def carry_out_any_body(patch: Patch) -> None:
     patch.setattr(owner_module, "is_whole", lambda ask, body: True)
 
 
 @mistake(
-    {rules.REQUEST_IS_ITS_WRITERS: ("hosts/test_asked_owners::test_no_reply_shows_what_a_request_can_be_made_of",)}
+    rules.REQUEST_IS_ITS_WRITERS, tests=("hosts/test_asked_owners::test_no_reply_shows_what_a_request_can_be_made_of",)
 )
 def show_the_id_of_a_request(patch: Patch) -> None:
     patch.setattr(owner_module, "_shown", lambda request: request.id)
 
 
 @mistake(
-    {rules.REQUEST_IS_ITS_WRITERS: ("hosts/test_asked_owners::test_who_writes_administrators_requests_is_no_member",)}
+    rules.REQUEST_IS_ITS_WRITERS,
+    tests=("hosts/test_asked_owners::test_who_writes_administrators_requests_is_no_member",),
 )
 def give_administrators_of_other_hosts_all_rights(patch: Patch) -> None:
     patch.setattr(owner_module, "OF_ADMINISTRATORS", Caller())
 
 
 @mistake(
-    {
-        rules.NO_WRITER_SILENCES_OTHERS: (
-            "hosts/test_asked_owners::test_members_take_neither_ids_nor_room_of_administrators",
-        )
-    }
+    rules.NO_WRITER_SILENCES_OTHERS,
+    tests=("hosts/test_asked_owners::test_members_take_neither_ids_nor_room_of_administrators",),
 )
 def keep_requests_of_all_rights_together(patch: Patch) -> None:
     right = OwnerRequests.__init__
@@ -227,23 +222,21 @@ def keep_requests_of_all_rights_together(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.NO_WRITER_SILENCES_OTHERS: (
-            "hosts/test_asked_owners::test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one",
-        )
-    }
+    rules.NO_WRITER_SILENCES_OTHERS,
+    tests=("hosts/test_asked_owners::test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one",),
 )
 def keep_parts_without_a_bound(patch: Patch) -> None:
     patch.setattr(_Requests, "_has_room", lambda self, shown, size: True)
 
 
-@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_asked_owners::test_answers_have_a_bound",)})
+@mistake(rules.NO_WRITER_SILENCES_OTHERS, tests=("hosts/test_asked_owners::test_answers_have_a_bound",))
 def keep_answers_without_a_bound(patch: Patch) -> None:
     patch.setattr(owner_module, "MOST_KEPT_BYTES", 1 << 60)
 
 
 @mistake(
-    {rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_hosts::test_parts_are_dropped_in_time_whatever_their_request_says",)}
+    rules.NO_WRITER_SILENCES_OTHERS,
+    tests=("hosts/test_hosts::test_parts_are_dropped_in_time_whatever_their_request_says",),
 )
 def renew_an_unfinished_request_by_each_part(patch: Patch) -> None:
     right = _Requests.add
@@ -258,11 +251,8 @@ def renew_an_unfinished_request_by_each_part(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.NO_WRITER_SILENCES_OTHERS: (
-            "hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
-        )
-    }
+    rules.NO_WRITER_SILENCES_OTHERS,
+    tests=("hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",),
 )
 def take_anybodys_tick(patch: Patch) -> None:
     right = OwnerRequests._on_record
@@ -275,7 +265,7 @@ def take_anybodys_tick(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.NO_WRITER_SILENCES_OTHERS: ("requests/test_doors::test_other_hosts_requests_leave_room_for_this_hosts",)}
+    rules.NO_WRITER_SILENCES_OTHERS, tests=("requests/test_doors::test_other_hosts_requests_leave_room_for_this_hosts",)
 )
 def count_other_hosts_requests_as_this_hosts(patch: Patch) -> None:
     right = Requests._handled

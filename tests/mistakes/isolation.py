@@ -22,9 +22,8 @@ from tests.protocol.worlds import SLICES
 
 
 @mistake(
-    {
-        rules.CUT_COMES_FIRST: ("core/test_isolation::test_the_cut_comes_first",),
-    },
+    rules.CUT_COMES_FIRST,
+    tests=("core/test_isolation::test_the_cut_comes_first",),
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
     simulator=(Seeds(),),
 )
@@ -39,9 +38,8 @@ def forget_that_the_cut_comes_first(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.CUT_COMES_FIRST: ("core/test_isolation::test_the_cut_comes_first",),
-    },
+    rules.CUT_COMES_FIRST,
+    tests=("core/test_isolation::test_the_cut_comes_first",),
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
     simulator=(Seeds(),),
 )
@@ -49,20 +47,14 @@ def forget_the_cut(patch: Patch) -> None:
     patch.setattr(reclaim_plan, "slice_size", lambda *a: None)
 
 
-@mistake(
-    {
-        rules.CUT_COMES_FIRST: (),
-    },
-    simulator=(Seeds(),),
-)
+@mistake(rules.CUT_COMES_FIRST, simulator=(Seeds(),))
 def forget_to_cut_what_is_acquired(patch: Patch) -> None:
     patch.setattr(acquire_plan, "slice_size", lambda *a: None)
 
 
 @mistake(
-    {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_quarantine::test_a_failure_at_the_limit_quarantines",),
-    },
+    rules.FAILED_TRIAL_ARCHIVES,
+    tests=("core/test_quarantine::test_a_failure_at_the_limit_quarantines",),
     simulator=(Seeds(),),
 )
 def archive_at_the_limit(patch: Patch) -> None:
@@ -72,31 +64,24 @@ def archive_at_the_limit(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LIMITS_COMPARE_TRIES: ("core/test_delivery_limit::test_limits_compare_tries_never_the_delivery_count",),
-    },
+    rules.LIMITS_COMPARE_TRIES, tests=("core/test_delivery_limit::test_limits_compare_tries_never_the_delivery_count",)
 )
 def compare_the_delivery_count(patch: Patch) -> None:
     patch.setattr(Run, "tries", property(lambda run: run.delivery_count))
 
 
-@mistake(
-    {
-        rules.RELEASE_IS_NO_FAILURE: ("core/test_isolation::test_isolation_looks_at_failures_only",),
-    },
-)
+@mistake(rules.RELEASE_IS_NO_FAILURE, tests=("core/test_isolation::test_isolation_looks_at_failures_only",))
 def isolate_by_releases_too(patch: Patch) -> None:
     patch.setattr(acquire_plan, "isolation_class", lambda failures, limit: 10)
     patch.setattr(acquire_plan, "slice_size", lambda *a: 1)
 
 
 @mistake(
-    {
-        rules.JUDGED_BY_WHO_HAD_IT: (
-            "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_a_query_failed",
-            "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed",
-        ),
-    },
+    rules.JUDGED_BY_WHO_HAD_IT,
+    tests=(
+        "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_a_query_failed",
+        "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed",
+    ),
     simulator=(Seeds(first=32),),
     model=0,
 )
@@ -104,12 +89,7 @@ def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:
     patch.setattr(Run, "consumer_tries", Run.tries)
 
 
-@mistake(
-    {
-        rules.RELEASE_WAITS: (),
-    },
-    simulator=(Seeds("sinks", WITH_SINKS),),
-)
+@mistake(rules.RELEASE_WAITS, simulator=(Seeds("sinks", WITH_SINKS),))
 def forget_the_delay_of_a_release(patch: Patch) -> None:
     right = complete_plan.query_released
 
@@ -122,7 +102,7 @@ def forget_the_delay_of_a_release(patch: Patch) -> None:
 BY_DEFAULT = ("core/test_outcomes::test_by_default_a_querys_releases_wait_and_a_share_consumers_do_not",)
 
 
-@mistake({rules.QUERYS_RELEASE_WAITS_BY_DEFAULT: BY_DEFAULT})
+@mistake(rules.QUERYS_RELEASE_WAITS_BY_DEFAULT, tests=(*BY_DEFAULT,))
 def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
     right = release_backoff.first_delay_ms
     for module in (acknowledge, release_backoff):
@@ -130,11 +110,8 @@ def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STORED_TIMES_ARE_BOUNDED: (
-            "core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",
-        ),
-    },
+    rules.STORED_TIMES_ARE_BOUNDED,
+    tests=("core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",),
     model=0,
 )
 def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
@@ -142,9 +119,8 @@ def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STORED_TIMES_ARE_BOUNDED: ("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
-    },
+    rules.STORED_TIMES_ARE_BOUNDED,
+    tests=("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
     model=0,
 )
 def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
@@ -155,11 +131,8 @@ def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STORED_TIMES_ARE_BOUNDED: (
-            "core/test_stored_times::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",
-        ),
-    },
+    rules.STORED_TIMES_ARE_BOUNDED,
+    tests=("core/test_stored_times::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",),
     model=126,
 )
 def extend_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
@@ -167,11 +140,8 @@ def extend_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.NO_RECORD_STARVES: (
-            "core/test_fair_acquisition::test_a_query_that_is_begun_anew_for_each_plan_starves_nothing",
-        ),
-    },
+    rules.NO_RECORD_STARVES,
+    tests=("core/test_fair_acquisition::test_a_query_that_is_begun_anew_for_each_plan_starves_nothing",),
 )
 def forget_the_turns_in_a_snapshot(patch: Patch) -> None:
     right = replay._REPLAY[MemberProgressKept]

@@ -19,9 +19,8 @@ from tests.protocol.worlds import CONSUMER, ONE_RECORD
 
 
 @mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_fenced_reader_never_rejoins",),
-    },
+    rules.EPOCH_OUTLIVES_SESSION,
+    tests=("core/test_membership::test_fenced_reader_never_rejoins",),
     simulator=(Seeds(),),
 )
 def skip_the_epoch_check(patch: Patch) -> None:
@@ -29,21 +28,15 @@ def skip_the_epoch_check(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
-    },
-    simulator=(Seeds(),),
+    rules.EPOCH_OUTLIVES_SESSION, tests=("core/test_membership::test_epoch_outlives_the_session",), simulator=(Seeds(),)
 )
 def do_not_append_the_epoch(patch: Patch) -> None:
     patch.setattr(MemberJoined, "durable", False)
 
 
 @mistake(
-    {
-        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: (
-            "core/test_membership::test_records_of_a_lost_member_are_available_again",
-        ),
-    },
+    rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION,
+    tests=("core/test_membership::test_records_of_a_lost_member_are_available_again",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, departures=1)),),
 )
 def keep_the_records_of_a_member_that_is_gone(patch: Patch) -> None:
@@ -58,9 +51,7 @@ def keep_the_records_of_a_member_that_is_gone(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.UNREAD_IS_NO_TRY: ("core/test_acknowledge::test_records_that_a_member_could_not_read_cost_no_try",),
-    },
+    rules.UNREAD_IS_NO_TRY, tests=("core/test_acknowledge::test_records_that_a_member_could_not_read_cost_no_try",)
 )
 def count_a_try_for_unread_records(patch: Patch) -> None:
     right = acknowledge.given_back
@@ -68,11 +59,8 @@ def count_a_try_for_unread_records(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.RECEIPT_NAMES_ITS_DELIVERY: (
-            "core/test_acknowledge::test_an_acknowledgement_of_an_older_delivery_is_refused",
-        ),
-    },
+    rules.RECEIPT_NAMES_ITS_DELIVERY,
+    tests=("core/test_acknowledge::test_an_acknowledgement_of_an_older_delivery_is_refused",),
     explorer=(SmallWorld(CONSUMER, Budget(2, expiries=1, delays=1)),),
     simulator=(Seeds(),),
 )
@@ -87,9 +75,8 @@ def forget_the_receipt(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
-    },
+    rules.STALL_IS_NOBODYS_SILENCE,
+    tests=("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
     simulator=(Seeds("stalls", 550),),
     model=0,
@@ -99,11 +86,8 @@ def count_a_stall_as_silence(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STALL_IS_NOBODYS_SILENCE: (
-            "core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",
-        ),
-    },
+    rules.STALL_IS_NOBODYS_SILENCE,
+    tests=("core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",),
     model=0,
 )
 def give_a_full_session_after_each_stall(patch: Patch) -> None:
@@ -118,9 +102,8 @@ def give_a_full_session_after_each_stall(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_after_a_stall_each_lock_has_a_sessions_time",),
-    },
+    rules.STALL_IS_NOBODYS_SILENCE,
+    tests=("core/test_lock_index::test_after_a_stall_each_lock_has_a_sessions_time",),
     model=4,
 )
 def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
@@ -130,9 +113,8 @@ def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_a_lock_given_after_a_stall_ends_in_its_own_time",),
-    },
+    rules.STALL_IS_NOBODYS_SILENCE,
+    tests=("core/test_lock_index::test_a_lock_given_after_a_stall_ends_in_its_own_time",),
     model=8,
 )
 def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
@@ -141,12 +123,11 @@ def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING: (
-            "runtime/test_reloads::test_loads_give_a_member_that_is_gone_no_more_time",
-            "runtime/test_reloads::test_loads_give_a_lock_that_is_over_no_more_time",
-        ),
-    },
+    rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING,
+    tests=(
+        "runtime/test_reloads::test_loads_give_a_member_that_is_gone_no_more_time",
+        "runtime/test_reloads::test_loads_give_a_lock_that_is_over_no_more_time",
+    ),
     simulator=(Seeds("signals", 8),),
 )
 def give_a_session_timeout_with_each_load(patch: Patch) -> None:
@@ -155,21 +136,15 @@ def give_a_session_timeout_with_each_load(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING: ("runtime/test_reloads::test_a_renewed_lock_stays_through_the_load",),
-    },
+    rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING,
+    tests=("runtime/test_reloads::test_a_renewed_lock_stays_through_the_load",),
 )
 def forget_the_renewals_at_a_load_of_its_own(patch: Patch) -> None:
     right = ShareGroup.heard
     patch.setattr(ShareGroup, "heard", lambda self, *known: right(self, *known)._replace(locks={}, sessions={}))
 
 
-@mistake(
-    {
-        rules.SESSION_HAS_ITS_TIME: (),
-    },
-    simulator=(Seeds(first=5),),
-)
+@mistake(rules.SESSION_HAS_ITS_TIME, simulator=(Seeds(first=5),))
 def expire_too_early(patch: Patch) -> None:
     """An expiry also expires everybody whose session would end within 10 s."""
     right = membership.expire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -31,12 +31,13 @@ class Seeds(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """``breaks``: by rule the unit tests that find the mistake, ``core/test_plans::test_name`` below tests/unit.
+    """``breaks``: rules. ``unit_tests``: those that find the mistake, ``core/test_plans::test_name`` below tests/unit.
     ``model``: the seed of the model's walk that found it, where a search begins; ``year``: the job of
     tests/simulation/year.py that finds it."""
 
     make: Make
-    breaks: Mapping[str, tuple[str, ...]]
+    breaks: tuple[str, ...]
+    unit_tests: tuple[str, ...]
     explorer: tuple[SmallWorld, ...]
     simulator: tuple[Seeds, ...]
     model: int | None
@@ -47,11 +48,6 @@ class Mistake(NamedTuple):
         return self.make.__name__
 
     @property
-    def unit_tests(self) -> list[str]:
-        """The unit tests that find the mistake, each once."""
-        return list(dict.fromkeys(test for tests in self.breaks.values() for test in tests))
-
-    @property
     def is_found_by_a_proof(self) -> bool:
         return bool(self.unit_tests or self.explorer or self.simulator or self.model is not None or self.year)
 
@@ -60,8 +56,8 @@ REGISTERED: dict[str, Mistake] = {}
 
 
 def mistake(
-    breaks: Mapping[str, tuple[str, ...]],
-    *,
+    *breaks: str,
+    tests: tuple[str, ...] = (),
     explorer: tuple[SmallWorld, ...] = (),
     simulator: tuple[Seeds, ...] = (),
     model: int | None = None,
@@ -72,7 +68,7 @@ def mistake(
     def register(make: Make) -> Make:
         if make.__name__ in REGISTERED:
             raise ValueError(f"two mistakes are called {make.__name__}")
-        REGISTERED[make.__name__] = Mistake(make, breaks, explorer, simulator, model, year)
+        REGISTERED[make.__name__] = Mistake(make, breaks, tests, explorer, simulator, model, year)
         return make
 
     return register

@@ -31,7 +31,8 @@ def _when_acquiring(patch: Patch, name: str, function: Any) -> None:
 
 
 @mistake(
-    {rules.ORDER_HAS_ONE_HOLDER: (TESTS + "a_partition_has_one_holder",)},
+    rules.ORDER_HAS_ONE_HOLDER,
+    tests=(TESTS + "a_partition_has_one_holder",),
     explorer=(SmallWorld(IN_ORDER, Budget(1, expiries=1, pauses=1)),),
     simulator=(Seeds("order", 0),),
     model=ORDERED,
@@ -41,7 +42,8 @@ def let_two_members_hold_a_partition(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_IS_A_PREFIX: (TESTS + "nothing_passes_a_quarantined_record",)},
+    rules.ORDER_IS_A_PREFIX,
+    tests=(TESTS + "nothing_passes_a_quarantined_record",),
     simulator=(Seeds("order", 3),),
     model=ORDERED,
 )
@@ -55,7 +57,8 @@ def pass_over_what_waits(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_IS_A_PREFIX: (TESTS + "a_released_record_holds_up_its_partition_until_its_delay_ends",)},
+    rules.ORDER_IS_A_PREFIX,
+    tests=(TESTS + "a_released_record_holds_up_its_partition_until_its_delay_ends",),
     simulator=(Seeds("order", 1),),
     model=ORDERED,
 )
@@ -64,7 +67,8 @@ def take_fresh_records_past_what_waits(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_IS_A_PREFIX: (TESTS + "a_quarantined_record_behind_one_that_waits_is_not_tried",)},
+    rules.ORDER_IS_A_PREFIX,
+    tests=(TESTS + "a_quarantined_record_behind_one_that_waits_is_not_tried",),
     simulator=(Seeds("order", 22),),
     model=ORDERED,
 )
@@ -72,13 +76,14 @@ def try_a_record_alone_out_of_turn(patch: Patch) -> None:
     _when_acquiring(patch, "delivered_alone", lambda group, partition: partition.runs.quarantined())
 
 
-@mistake({rules.ORDER_ENDS_EARLIER_PLANS: (TESTS + "what_another_left_over_is_not_kept",)}, model=ORDERED)
+@mistake(rules.ORDER_ENDS_EARLIER_PLANS, tests=(TESTS + "what_another_left_over_is_not_kept",), model=ORDERED)
 def leave_earlier_plans_their_rest(patch: Patch) -> None:
     patch.setattr(acquisition, "earlier_plans_ended", lambda group, held: held)
 
 
 @mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_quarantined_record_takes_along_what_follows_it",)},
+    rules.ORDER_TAKES_ALONG,
+    tests=(TESTS + "a_quarantined_record_takes_along_what_follows_it",),
     simulator=(Seeds("order", 22),),
     model=ORDERED,
 )
@@ -93,7 +98,8 @@ def keep_what_follows_a_quarantined_record_at_a_reclaim(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_cut_keeps_nothing_behind_what_it_gives_back",)},
+    rules.ORDER_TAKES_ALONG,
+    tests=(TESTS + "a_cut_keeps_nothing_behind_what_it_gives_back",),
     simulator=(Seeds("order", 21),),
     model=ORDERED,
 )
@@ -109,7 +115,8 @@ def keep_the_middle_of_a_batch_at_a_cut(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_sessions_end_takes_along_what_follows_a_quarantined_record",)},
+    rules.ORDER_TAKES_ALONG,
+    tests=(TESTS + "a_sessions_end_takes_along_what_follows_a_quarantined_record",),
     model=ORDERED,
 )
 def keep_what_follows_a_quarantined_record_at_a_sessions_end(patch: Patch) -> None:
@@ -123,8 +130,7 @@ def keep_what_follows_a_quarantined_record_at_a_sessions_end(patch: Patch) -> No
 
 
 @mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_sessions_end_takes_along_what_was_released_by_hand",)},
-    model=ORDERED + 30,
+    rules.ORDER_TAKES_ALONG, tests=(TESTS + "a_sessions_end_takes_along_what_was_released_by_hand",), model=ORDERED + 30
 )
 def keep_what_was_released_by_hand_at_a_sessions_end(patch: Patch) -> None:
     right = membership._carried
@@ -132,7 +138,8 @@ def keep_what_was_released_by_hand_at_a_sessions_end(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_lock_that_ends_ends_the_later_ones",)},
+    rules.ORDER_TAKES_ALONG,
+    tests=(TESTS + "a_lock_that_ends_ends_the_later_ones",),
     simulator=(Seeds("order", 2),),
     model=ORDERED,
 )
@@ -140,18 +147,12 @@ def keep_later_locks_when_a_lock_ends(patch: Patch) -> None:
     patch.setattr(membership, "given_back", lambda run: run)
 
 
-@mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "a_release_gives_back_what_follows_without_a_try",)},
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, tests=(TESTS + "a_release_gives_back_what_follows_without_a_try",), model=ORDERED)
 def keep_later_records_after_a_release(patch: Patch) -> None:
     patch.setattr(acknowledge, "_give_back_later", lambda *of: None)
 
 
-@mistake(
-    {rules.ORDER_TAKES_ALONG: (TESTS + "what_a_release_gives_back_is_all_that_is_not_named",)},
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, tests=(TESTS + "what_a_release_gives_back_is_all_that_is_not_named",), model=ORDERED)
 def keep_a_record_before_another_run_that_is_named(patch: Patch) -> None:
     right = NamedOffsets.others
 
@@ -162,27 +163,30 @@ def keep_a_record_before_another_run_that_is_named(patch: Patch) -> None:
     patch.setattr(NamedOffsets, "others", others)
 
 
-@mistake({rules.ORDER_LEAVES_A_PART: (TESTS + "a_waiting_member_gets_its_part_of_the_partitions",)}, model=ORDERED)
+@mistake(rules.ORDER_LEAVES_A_PART, tests=(TESTS + "a_waiting_member_gets_its_part_of_the_partitions",), model=ORDERED)
 def leave_nothing_to_a_member_that_waits(patch: Patch) -> None:
     _when_acquiring(patch, "waits", lambda group, member, logs, now_ms: ())
 
 
 @mistake(
-    {rules.ORDER_LEAVES_A_PART: (TESTS + "nobody_leaves_a_part_to_a_member_that_may_not_acquire_it",)},
+    rules.ORDER_LEAVES_A_PART,
+    tests=(TESTS + "nobody_leaves_a_part_to_a_member_that_may_not_acquire_it",),
     model=ORDERED + 30,
 )
 def leave_a_part_to_a_member_that_may_not_acquire_it(patch: Patch) -> None:
     patch.setattr(order, "_wanted", lambda group, others, keys: (len(others), set(keys)))
 
 
-@mistake({rules.ORDER_LEAVES_A_PART: (TESTS + "the_part_of_an_available_now_run_is_what_it_may_acquire",)})
+@mistake(rules.ORDER_LEAVES_A_PART, tests=(TESTS + "the_part_of_an_available_now_run_is_what_it_may_acquire",))
 def give_an_available_now_run_what_it_released_as_its_part(patch: Patch) -> None:
     right = order._has_work
     patch.setattr(order, "_has_work", lambda partition, end, now_ms, _: right(partition, end, now_ms, now_ms))
 
 
 @mistake(
-    {rules.ORDER_IS_NOT_CHANGED_IN_USE: (TESTS + "order_does_not_change_while_a_query_may_come_back",)}, model=ORDERED
+    rules.ORDER_IS_NOT_CHANGED_IN_USE,
+    tests=(TESTS + "order_does_not_change_while_a_query_may_come_back",),
+    model=ORDERED,
 )
 def change_the_order_while_records_are_held(patch: Patch) -> None:
     patch.setattr(membership, "check_order_may_change", lambda group, config: None)

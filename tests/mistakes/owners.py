@@ -26,12 +26,12 @@ NOBODY_KNOWS = "stores/test_claims::test_an_owner_that_nobody_found_gone_keeps_i
 SILENT = SmallWorld(HOSTS, Budget(1, silences=1))
 
 
-@mistake({rules.LIVING_OWNER_STAYS: (NOBODY_KNOWS,)}, explorer=(SmallWorld(HOSTS, Budget(0)),))
+@mistake(rules.LIVING_OWNER_STAYS, tests=(NOBODY_KNOWS,), explorer=(SmallWorld(HOSTS, Budget(0)),))
 def take_a_group_without_a_question(patch: Patch) -> None:
     patch.setattr(LivingOwner, "check", lambda *a, **k: None)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: (NOBODY_KNOWS,)})
+@mistake(rules.LIVING_OWNER_STAYS, tests=(NOBODY_KNOWS,))
 def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
     right = LivingOwner.check
 
@@ -44,12 +44,11 @@ def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LIVING_OWNER_STAYS: (
-            "stores/test_claims::test_a_claim_looks_again_just_before_its_fence",
-            "stores/test_claims::test_a_claim_looks_again_after_its_fence",
-        )
-    }
+    rules.LIVING_OWNER_STAYS,
+    tests=(
+        "stores/test_claims::test_a_claim_looks_again_just_before_its_fence",
+        "stores/test_claims::test_a_claim_looks_again_after_its_fence",
+    ),
 )
 def look_at_the_owner_once(patch: Patch) -> None:
     right = KafkaStore._inspect
@@ -60,7 +59,7 @@ def look_at_the_owner_once(patch: Patch) -> None:
     )
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ("stores/test_claims::test_a_group_that_is_given_up_is_taken_at_once",)})
+@mistake(rules.LIVING_OWNER_STAYS, tests=("stores/test_claims::test_a_group_that_is_given_up_is_taken_at_once",))
 def wait_for_an_owner_that_has_given_up(patch: Patch) -> None:
     right = LivingOwner.check
 
@@ -70,31 +69,28 @@ def wait_for_an_owner_that_has_given_up(patch: Patch) -> None:
     patch.setattr(LivingOwner, "check", check)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: (GROWTH,)})
+@mistake(rules.LIVING_OWNER_STAYS, tests=(GROWTH,))
 def never_grow_the_patience(patch: Patch) -> None:
     right = LivingOwner.new_owner
     patch.setattr(LivingOwner, "new_owner", lambda self, before, *, had: right(self, before, had=False))
 
 
-@mistake({rules.LIVING_OWNER_STAYS: (GROWTH,)})
+@mistake(rules.LIVING_OWNER_STAYS, tests=(GROWTH,))
 def grow_the_patience_at_a_first_takeover(patch: Patch) -> None:
     right = LivingOwner.new_owner
     patch.setattr(LivingOwner, "new_owner", lambda self, before, *, had: right(self, before, had=True))
 
 
 @mistake(
-    {
-        rules.ASKED_OWNERS_TAKE_NOTHING_OVER: (
-            "stores/test_claims::test_members_are_told_of_no_takeover_by_owners_that_can_be_asked",
-        )
-    },
+    rules.ASKED_OWNERS_TAKE_NOTHING_OVER,
+    tests=("stores/test_claims::test_members_are_told_of_no_takeover_by_owners_that_can_be_asked",),
     explorer=(SILENT,),
 )
 def tell_members_of_a_takeover_by_an_owner_that_can_be_asked(patch: Patch) -> None:
     patch.setattr(LivingOwner, "lost", lambda self, group_id, owner: GroupTakenOver(group_id=group_id, owner="another"))
 
 
-@mistake({rules.ASKED_OWNERS_TAKE_NOTHING_OVER: ()}, explorer=(SmallWorld(HOSTS_NOT_ASKED, Budget(0)),))
+@mistake(rules.ASKED_OWNERS_TAKE_NOTHING_OVER, explorer=(SmallWorld(HOSTS_NOT_ASKED, Budget(0)),))
 def tell_members_of_a_takeover_after_a_claim_that_was_given_up(patch: Patch) -> None:
     """The owner was fenced, and its own record is still the newest one."""
     right = LivingOwner.check
@@ -108,11 +104,8 @@ def tell_members_of_a_takeover_after_a_claim_that_was_given_up(patch: Patch) -> 
 
 
 @mistake(
-    {
-        rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "stores/test_claims::test_a_request_that_waited_until_after_its_time_changes_nothing",
-        )
-    },
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=("stores/test_claims::test_a_request_that_waited_until_after_its_time_changes_nothing",),
     explorer=(SmallWorld(HOSTS, Budget(1, delays=1)),),
 )
 def look_at_the_time_of_a_request_only_when_it_is_read(patch: Patch) -> None:
@@ -121,18 +114,15 @@ def look_at_the_time_of_a_request_only_when_it_is_read(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "hosts/test_asked_owners::test_an_answer_without_the_key_of_the_question_counts_for_nothing",
-        )
-    },
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=("hosts/test_asked_owners::test_an_answer_without_the_key_of_the_question_counts_for_nothing",),
 )
 def take_answers_of_whoever_writes_them(patch: Patch) -> None:
     patch.setattr(gateway, "is_proven", lambda *a: True)
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("protocol/test_host_records::test_a_reply_is_proven_only_as_it_was_written",)}
+    rules.REQUEST_IS_FOR_ITS_OWNER, tests=("protocol/test_host_records::test_a_reply_is_proven_only_as_it_was_written",)
 )
 def prove_the_body_of_an_answer_alone(patch: Patch) -> None:
     """An answer of an earlier request is one of a later request, under another header."""
@@ -141,23 +131,19 @@ def prove_the_body_of_an_answer_alone(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STALL_IS_NOBODYS_SILENCE: (
-            "hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
-        )
-    },
+    rules.STALL_IS_NOBODYS_SILENCE,
+    tests=("hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",),
 )
 def end_sessions_while_heartbeats_lie_unread(patch: Patch) -> None:
     patch.setattr(OwnerRequests, "_tick", lambda *a: None)
 
 
 @mistake(
-    {
-        rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "requests/test_doors::test_a_request_goes_to_the_owner_once",
-            "requests/test_doors::test_this_host_alone_ends_its_coordinator",
-        )
-    },
+    rules.REQUEST_IS_FOR_ITS_OWNER,
+    tests=(
+        "requests/test_doors::test_a_request_goes_to_the_owner_once",
+        "requests/test_doors::test_this_host_alone_ends_its_coordinator",
+    ),
 )
 def take_requests_of_other_hosts_for_those_of_this_one(patch: Patch) -> None:
     right = Requests.answer

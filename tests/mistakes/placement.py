@@ -12,9 +12,7 @@ from tests.mistakes.mistake import Patch, mistake
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: ("stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",),
-    },
+    rules.PLACEMENT_HOLDS, tests=("stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",)
 )
 def place_groups_among_all_partitions_that_there_are(patch: Patch) -> None:
     right = group_placement.prepared
@@ -22,12 +20,11 @@ def place_groups_among_all_partitions_that_there_are(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: (
-            "stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",
-            "stores/test_placement_by_record::test_a_topic_that_is_found_without_records_keeps_its_number",
-        ),
-    },
+    rules.PLACEMENT_HOLDS,
+    tests=(
+        "stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",
+        "stores/test_placement_by_record::test_a_topic_that_is_found_without_records_keeps_its_number",
+    ),
 )
 def place_groups_as_configured(patch: Patch) -> None:
     right = group_placement.prepared
@@ -35,11 +32,8 @@ def place_groups_as_configured(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: (
-            "stores/test_placement_by_record::test_of_two_coordinators_that_begin_at_once_the_first_record_decides",
-        ),
-    },
+    rules.PLACEMENT_HOLDS,
+    tests=("stores/test_placement_by_record::test_of_two_coordinators_that_begin_at_once_the_first_record_decides",),
 )
 def trust_the_number_that_this_process_wrote(patch: Patch) -> None:
     """The log is not read again."""
@@ -55,22 +49,16 @@ def trust_the_number_that_this_process_wrote(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: (
-            "stores/test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",
-        ),
-    },
+    rules.PLACEMENT_HOLDS,
+    tests=("stores/test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",),
 )
 def trust_the_setting_where_the_number_is_lost(patch: Patch) -> None:
     patch.setattr(group_placement, "_number_by_groups", lambda topic, partitions: min(topic.partitions, partitions))
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: (
-            "stores/test_placement_by_record::test_fewer_partitions_than_groups_are_placed_among_are_refused",
-        ),
-    },
+    rules.PLACEMENT_HOLDS,
+    tests=("stores/test_placement_by_record::test_fewer_partitions_than_groups_are_placed_among_are_refused",),
 )
 def place_groups_among_partitions_that_are_not_there(patch: Patch) -> None:
     right = group_placement.prepared
@@ -87,11 +75,8 @@ def place_groups_among_partitions_that_are_not_there(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.PLACEMENT_HOLDS: (
-            "stores/test_placement_by_record::test_a_placement_record_that_pruning_moves_during_the_read_is_found",
-        ),
-    },
+    rules.PLACEMENT_HOLDS,
+    tests=("stores/test_placement_by_record::test_a_placement_record_that_pruning_moves_during_the_read_is_found",),
 )
 def read_the_number_once(patch: Patch) -> None:
     def recorded(topic: StateTopic) -> int | None:
@@ -104,11 +89,8 @@ def read_the_number_once(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOST_GROUP_IS_NOT_TAKEN_BACK: (
-            "stores/test_group_ownership::test_no_group_is_taken_back_from_an_owner_that_is_not_asked",
-        ),
-    },
+    rules.LOST_GROUP_IS_NOT_TAKEN_BACK,
+    tests=("stores/test_group_ownership::test_no_group_is_taken_back_from_an_owner_that_is_not_asked",),
 )
 def take_back_what_was_lost(patch: Patch) -> None:
     patch.setattr(LivingOwner, "check", lambda *_, **__: None)

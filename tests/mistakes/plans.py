@@ -26,9 +26,8 @@ from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO, TWO_SINKS
 
 
 @mistake(
-    {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_state_and_count_alone_never_match",),
-    },
+    rules.RUN_KEEPS_ITS_PLAN_ID,
+    tests=("core/test_plans::test_state_and_count_alone_never_match",),
     explorer=(SmallWorld(TWO, Budget(1, expiries=1, pauses=1)),),
     simulator=(Seeds(),),
 )
@@ -40,10 +39,12 @@ def match_by_count_instead_of_plan_id(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_a_run_keeps_its_plan_id_when_its_lock_ends",),
-        rules.REPLAY_RECLAIMS_ALL: ("core/test_plans::test_a_reclaim_takes_every_run_with_the_plan_id",),
-    },
+    rules.RUN_KEEPS_ITS_PLAN_ID,
+    rules.REPLAY_RECLAIMS_ALL,
+    tests=(
+        "core/test_plans::test_a_run_keeps_its_plan_id_when_its_lock_ends",
+        "core/test_plans::test_a_reclaim_takes_every_run_with_the_plan_id",
+    ),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
 def clear_the_plan_id_at_expiry(patch: Patch) -> None:
@@ -52,9 +53,8 @@ def clear_the_plan_id_at_expiry(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
-    },
+    rules.RUN_KEEPS_ITS_PLAN_ID,
+    tests=("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
 )
 def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
@@ -65,11 +65,8 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",
-        ),
-    },
+    rules.SUPERSEDED_PLAN_STARTS_EMPTY,
+    tests=("core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
     simulator=(Seeds("stopped drivers"),),
 )
@@ -79,11 +76,8 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.OLD_PLAN_IS_REFUSED: (
-            "core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",
-        ),
-    },
+    rules.OLD_PLAN_IS_REFUSED,
+    tests=("core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",),
 )
 def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
     """The newest one is used: it is in Spark's log, and this one can't be."""
@@ -97,11 +91,8 @@ def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",
-        ),
-    },
+    rules.SUPERSEDED_PLAN_STARTS_EMPTY,
+    tests=("core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
     simulator=(Seeds("stopped drivers"),),
 )
@@ -117,11 +108,8 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "core/test_superseded_plans::test_a_superseded_plan_outlives_the_coordinator",
-        ),
-    },
+    rules.SUPERSEDED_PLAN_STARTS_EMPTY,
+    tests=("core/test_superseded_plans::test_a_superseded_plan_outlives_the_coordinator",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
 )
 def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
@@ -135,32 +123,23 @@ def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.UNSTARTED_PLAN_COMES_BACK: ("core/test_plans::test_a_later_process_reclaims",),
-    },
-    simulator=(Seeds(),),
+    rules.UNSTARTED_PLAN_COMES_BACK, tests=("core/test_plans::test_a_later_process_reclaims",), simulator=(Seeds(),)
 )
 def return_an_unstarted_plan_unchanged_to_any_process(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "later_process", property(lambda self: False))
 
 
-@mistake(
-    {
-        rules.UNSTARTED_PLAN_COMES_BACK: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, lost=1)),),
-)
+@mistake(rules.UNSTARTED_PLAN_COMES_BACK, explorer=(SmallWorld(ONE_RECORD, Budget(1, lost=1)),))
 def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
     patch.setattr(acquire_plan, "_pending_again", lambda *a: None)
 
 
 @mistake(
-    {
-        rules.DATA_LOSS_FAILS_ONCE: (
-            "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
-            "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
-        ),
-    },
+    rules.DATA_LOSS_FAILS_ONCE,
+    tests=(
+        "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
+        "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
+    ),
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
 )
 def report_losses_without_archiving(patch: Patch) -> None:
@@ -177,20 +156,13 @@ def report_losses_without_archiving(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_sort_out", sort_out)
 
 
-@mistake(
-    {
-        rules.LATER_TOPIC_BEGINS_AT_EARLIEST: (),
-    },
-    simulator=(Seeds("topics", 2),),
-)
+@mistake(rules.LATER_TOPIC_BEGINS_AT_EARLIEST, simulator=(Seeds("topics", 2),))
 def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None:
     patch.setattr(Known, "has", lambda self, p: p.topic in self.topics)
 
 
 @mistake(
-    {
-        rules.LATER_PARTITION_BEGINS_AT_EARLIEST: (),
-    },
+    rules.LATER_PARTITION_BEGINS_AT_EARLIEST,
     explorer=(SmallWorld(ONE_RECORD, Budget(1, partitions=1)),),
     simulator=(Seeds("topics"),),
 )
@@ -201,11 +173,8 @@ def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> N
 
 
 @mistake(
-    {
-        rules.LOSS_IS_REPORTED_ONCE: (
-            "core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",
-        ),
-    },
+    rules.LOSS_IS_REPORTED_ONCE,
+    tests=("core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),),
     model=0,
 )
@@ -215,11 +184,8 @@ def lose_without_a_report(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOSS_IS_REPORTED_ONCE: (
-            "core/test_losses::test_without_a_sink_in_explicit_mode_removed_records_are_reported",
-        ),
-    },
+    rules.LOSS_IS_REPORTED_ONCE,
+    tests=("core/test_losses::test_without_a_sink_in_explicit_mode_removed_records_are_reported",),
     model=0,
 )
 def complete_a_batch_without_reporting_its_losses(patch: Patch) -> None:
@@ -228,18 +194,15 @@ def complete_a_batch_without_reporting_its_losses(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOSS_IS_REPORTED_ONCE: (
-            "core/test_losses::test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it",
-        ),
-    },
+    rules.LOSS_IS_REPORTED_ONCE,
+    tests=("core/test_losses::test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it",),
     model=0,
 )
 def report_accepted_records_as_lost(patch: Patch) -> None:
     patch.setattr(failed_deliveries, "_is_lost", lambda *a, **fields: True)
 
 
-@mistake({rules.TOPIC_IS_ITS_ID: ()}, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))
+@mistake(rules.TOPIC_IS_ITS_ID, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))
 def take_the_topics_id_when_the_sink_opens(patch: Patch) -> None:
     """Not from the plan: the batch was read before the topic was made anew."""
     patch.setattr(Query, "topic_of_rows", lambda self, topic: topic)

@@ -20,11 +20,8 @@ NOTHING = Budget(0)
 
 
 @mistake(
-    {
-        rules.SIGNALS_GO_STALE: (
-            "core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",
-        ),
-    },
+    rules.SIGNALS_GO_STALE,
+    tests=("core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",),
     explorer=(SmallWorld(WORK, Budget(2, expiries=2)),),
     simulator=(Seeds("signals"),),
     model=1,
@@ -37,9 +34,8 @@ def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SIGNALS_END: ("core/test_progress::test_signals_extend_no_lock_beyond_the_longest_extension",),
-    },
+    rules.SIGNALS_END,
+    tests=("core/test_progress::test_signals_extend_no_lock_beyond_the_longest_extension",),
     explorer=(SmallWorld(WORK, Budget(2, expiries=2, pauses=2)),),
     simulator=(Seeds("signals"),),
     model=5,
@@ -53,9 +49,8 @@ def extend_a_lock_for_ever(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
-    },
+    rules.SIGNALS_ARE_THE_HOLDERS,
+    tests=("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals", 10),),
 )
@@ -69,9 +64,8 @@ def take_signals_of_any_member(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
-    },
+    rules.SIGNALS_ARE_THE_HOLDERS,
+    tests=("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
     explorer=(SmallWorld(WORK, Budget(1, delays=1)),),
     simulator=(Seeds("signals", 21),),
 )
@@ -83,11 +77,8 @@ def take_signals_for_an_older_delivery(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SIGNALS_ARE_THE_HOLDERS: (
-            "core/test_progress::test_a_late_signal_for_a_record_that_another_has_done_is_refused",
-        ),
-    },
+    rules.SIGNALS_ARE_THE_HOLDERS,
+    tests=("core/test_progress::test_a_late_signal_for_a_record_that_another_has_done_is_refused",),
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals", 13),),
     model=16,
@@ -97,11 +88,8 @@ def take_signals_for_what_another_has_done(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.WORK_IS_KEPT_FOR_A_WHILE: (
-            "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
-        ),
-    },
+    rules.WORK_IS_KEPT_FOR_A_WHILE,
+    tests=("core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",),
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
     model=1,
@@ -112,11 +100,8 @@ def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.WORK_IS_KEPT_FOR_A_WHILE: (
-            "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
-        ),
-    },
+    rules.WORK_IS_KEPT_FOR_A_WHILE,
+    tests=("core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",),
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
     model=1,
@@ -129,11 +114,8 @@ def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.WORK_THAT_FAILED_IS_A_FAILURE: (
-            "core/test_progress::test_a_release_of_work_that_had_begun_counts_as_a_failure",
-        ),
-    },
+    rules.WORK_THAT_FAILED_IS_A_FAILURE,
+    tests=("core/test_progress::test_a_release_of_work_that_had_begun_counts_as_a_failure",),
     simulator=(Seeds("signals"),),
     model=5,
 )
@@ -147,11 +129,8 @@ def count_no_failure_for_released_work(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.SIGNALS_GO_STALE: (
-            "core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",
-        ),
-    },
+    rules.SIGNALS_GO_STALE,
+    tests=("core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",),
     simulator=(Seeds("signals"),),
     model=7,
 )
@@ -165,9 +144,8 @@ def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_a_long_lock_survives_a_takeover",),
-    },
+    rules.LOCK_OUTLIVES_ITS_OWNER,
+    tests=("core/test_progress::test_a_long_lock_survives_a_takeover",),
     explorer=(SmallWorld(WORK, Budget(1, restarts=1)),),
     simulator=(Seeds("signals"),),
     model=0,
@@ -184,9 +162,8 @@ def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_work_in_progress_survives_a_takeover_with_its_lock",),
-    },
+    rules.LOCK_OUTLIVES_ITS_OWNER,
+    tests=("core/test_progress::test_work_in_progress_survives_a_takeover_with_its_lock",),
     simulator=(Seeds("signals"),),
     model=2,
 )

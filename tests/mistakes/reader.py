@@ -22,11 +22,8 @@ from tests.simulation import session as simulated_session
 
 
 @mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: (
-            "share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
-        ),
-    },
+    rules.EPOCH_OUTLIVES_SESSION,
+    tests=("share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",),
 )
 def a_fenced_reader_joins_again(patch: Patch) -> None:
     def call(self: MemberSession, request_of: RequestOf[Any]) -> Any:
@@ -42,11 +39,8 @@ def a_fenced_reader_joins_again(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: (
-            "share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
-        ),
-    },
+    rules.EPOCH_OUTLIVES_SESSION,
+    tests=("share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",),
 )
 def a_fenced_reader_asks_on(patch: Patch) -> None:
     right = MemberSession._call
@@ -59,11 +53,8 @@ def a_fenced_reader_asks_on(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: (
-            "share_source/test_source_reader::test_a_lapsed_reader_comes_back_naming_its_epoch",
-        ),
-    },
+    rules.EPOCH_OUTLIVES_SESSION,
+    tests=("share_source/test_source_reader::test_a_lapsed_reader_comes_back_naming_its_epoch",),
 )
 def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
     def again(self: MemberSession) -> None:
@@ -73,12 +64,11 @@ def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT: (
-            "share_source/test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
-            "share_source/test_source_reader::test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat",
-        ),
-    },
+    rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT,
+    tests=(
+        "share_source/test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
+        "share_source/test_source_reader::test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat",
+    ),
     simulator=(Seeds("stalls"),),
 )
 def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
@@ -87,17 +77,14 @@ def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
         patch.setattr(each, "heartbeat_timeout_s", lambda joined: CALL_TIMEOUT_S)
 
 
-@mistake({rules.OUTAGE_IS_RIDDEN_OUT: ()}, simulator=(Seeds("stalls"),))
+@mistake(rules.OUTAGE_IS_RIDDEN_OUT, simulator=(Seeds("stalls"),))
 def fail_while_brokers_do_not_answer(patch: Patch) -> None:
     patch.setattr(BrokerNotReachable, "retriable", False)
 
 
 @mistake(
-    {
-        rules.PARTITIONS_IS_IDEMPOTENT: (
-            "share_source/test_source_reader::test_partitions_is_asked_for_once_per_process_and_end",
-        ),
-    },
+    rules.PARTITIONS_IS_IDEMPOTENT,
+    tests=("share_source/test_source_reader::test_partitions_is_asked_for_once_per_process_and_end",),
 )
 def ask_for_a_plan_at_each_call(patch: Patch) -> None:
     def partitions(self: ShareGroupStreamReader, start: Any, end: Any) -> Any:
@@ -107,12 +94,11 @@ def ask_for_a_plan_at_each_call(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.PLAN_IS_THE_LOGGED_ONE: (
-            "core/test_logged_plan::test_a_replay_of_another_plan_fails_before_a_record_is_read",
-            "core/test_logged_plan::test_the_reader_sends_its_log_with_the_start",
-        ),
-    },
+    rules.PLAN_IS_THE_LOGGED_ONE,
+    tests=(
+        "core/test_logged_plan::test_a_replay_of_another_plan_fails_before_a_record_is_read",
+        "core/test_logged_plan::test_the_reader_sends_its_log_with_the_start",
+    ),
 )
 def start_without_the_log(patch: Patch) -> None:
     def start(**fields: Any) -> StartPlan:
@@ -122,11 +108,8 @@ def start_without_the_log(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.DATA_LOSS_FAILS_ONCE: (
-            "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
-        ),
-    },
+    rules.DATA_LOSS_FAILS_ONCE,
+    tests=("share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",),
 )
 def never_fail_for_a_loss(patch: Patch) -> None:
     def start_plan(self: ShareGroupStreamReader, offset: Any) -> Any:
@@ -141,11 +124,8 @@ def never_fail_for_a_loss(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.AVAILABLE_NOW_DRAINS: (
-            "share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",
-        ),
-    },
+    rules.AVAILABLE_NOW_DRAINS,
+    tests=("share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",),
 )
 def available_now_has_no_end(patch: Patch) -> None:
     right = transactions.bounds
@@ -153,22 +133,16 @@ def available_now_has_no_end(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.AVAILABLE_NOW_DRAINS: (
-            "share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",
-        ),
-    },
+    rules.AVAILABLE_NOW_DRAINS,
+    tests=("share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",),
 )
 def available_now_is_not_known(patch: Patch) -> None:
     patch.setattr(ShareGroupStreamReader, "prepareForTriggerAvailableNow", lambda self: None)
 
 
 @mistake(
-    {
-        rules.AVAILABLE_NOW_DRAINS: (
-            "share_source/test_source_reader::test_available_now_does_not_wait_for_the_locks_of_others",
-        ),
-    },
+    rules.AVAILABLE_NOW_DRAINS,
+    tests=("share_source/test_source_reader::test_available_now_does_not_wait_for_the_locks_of_others",),
 )
 def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
     """An answer that is not `start` as long as anything is not delivered to completion."""
@@ -186,7 +160,7 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
 ONCE_A_RUN = ("share_source/test_source_reader::test_available_now_delivers_a_released_record_once",)
 
 
-@mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: ONCE_A_RUN})
+@mistake(rules.AVAILABLE_NOW_RELEASES_ONCE, tests=(*ONCE_A_RUN,))
 def a_release_without_a_delay_does_not_say_when(patch: Patch) -> None:
     right = complete_plan.query_released
 
@@ -198,20 +172,15 @@ def a_release_without_a_delay_does_not_say_when(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TRIGGER_ONCE_IS_REFUSED: ("share_source/test_source_reader::test_trigger_once_is_refused_by_name",),
-    },
+    rules.TRIGGER_ONCE_IS_REFUSED, tests=("share_source/test_source_reader::test_trigger_once_is_refused_by_name",)
 )
 def take_trigger_once(patch: Patch) -> None:
     patch.setattr(reader, "ReadAllAvailable", type("Never", (ReadLimit,), {}))
 
 
 @mistake(
-    {
-        rules.DAMAGE_IS_REJECTED_FIRST: (
-            "share_source/test_source_reader::test_what_a_replay_cannot_read_is_rejected_and_never_accepted",
-        ),
-    },
+    rules.DAMAGE_IS_REJECTED_FIRST,
+    tests=("share_source/test_source_reader::test_what_a_replay_cannot_read_is_rejected_and_never_accepted",),
 )
 def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
     """The coordinator is not notified, and the completion accepts records that no task has read."""
@@ -219,33 +188,27 @@ def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LOOK_FOR_DAMAGE_ENDS: (
-            "share_source/test_damaged_records::test_a_driver_looks_through_damaged_batches_for_a_minute_at_most",
-        ),
-    },
+    rules.LOOK_FOR_DAMAGE_ENDS,
+    tests=("share_source/test_damaged_records::test_a_driver_looks_through_damaged_batches_for_a_minute_at_most",),
 )
 def look_for_damage_without_an_end(patch: Patch) -> None:
     patch.setattr(damaged_records, "MOST_S", 1e9)
 
 
 @mistake(
-    {
-        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: (
-            "brokers/test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
-            "brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
-            "service/test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
-        ),
-    },
+    rules.TOPIC_IS_GONE_AFTER_A_DOUBT,
+    tests=(
+        "brokers/test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
+        "brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
+        "service/test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
+    ),
 )
 def take_a_missing_topic_for_deleted_at_once(patch: Patch) -> None:
     patch.setattr(TopicDoubts, "missing", lambda self, topic_ids: frozenset(topic_ids))
 
 
 @mistake(
-    {
-        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: ("brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",),
-    },
+    rules.TOPIC_IS_GONE_AFTER_A_DOUBT, tests=("brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",)
 )
 def doubt_on_when_the_topic_is_shown(patch: Patch) -> None:
     patch.setattr(TopicDoubts, "shown", lambda *_: None)

@@ -5,7 +5,7 @@ coordinator's process, 2 records and plans, 3 members and their time, 4 queries,
 administrator's. docs/trust/protocol.md has the ◆ rules in full.
 """
 
-# --- ◆ rules: each has a unit test, and a mistake that the test finds
+# --- ◆ rules of the protocol
 
 LEAVES_WHEN_IDLE = "1 on demand: no leaving while a record is ACQUIRED, delayed, or waits for a writable dead letter"
 START_OFFSET_FIRST = "2 the start offset that a policy resolved is appended before the first acquire"
@@ -80,9 +80,6 @@ ORDER_ENDS_EARLIER_PLANS = "2 in order, an acquisition ends all earlier plans in
 ORDER_TAKES_ALONG = "2 in order, what leaves a plan without being done takes along what follows it"
 ORDER_LEAVES_A_PART = "2 in order, a member that waits gets its part of the partitions, and no record starves"
 ORDER_IS_NOT_CHANGED_IN_USE = "2 the order of a group does not change while members hold, or may come back to, records"
-
-WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if name.isupper())
-"""Every rule above. Rules of the Kafka store have tests of their own."""
 
 # --- promises, and ◆ rules of the store
 

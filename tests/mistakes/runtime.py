@@ -19,13 +19,7 @@ from tests.protocol.worlds import ONE_RECORD
 from tests.simulation.simulated_store import OwnedStore, StateLog
 
 
-@mistake(
-    {
-        rules.FENCED_OWNER: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, takeovers=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.FENCED_OWNER, explorer=(SmallWorld(ONE_RECORD, Budget(1, takeovers=1)),), simulator=(Seeds(),))
 def skip_the_fence(patch: Patch) -> None:
     """An owner that was replaced continues to append, in the simulator's store and in the explorer's."""
     right = OneLog.__init__
@@ -33,13 +27,7 @@ def skip_the_fence(patch: Patch) -> None:
     patch.setattr(OneLog, "__init__", lambda self, records, *, fenced=False, **given: right(self, records, **given))
 
 
-@mistake(
-    {
-        rules.APPEND_BEFORE_ANSWER: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.APPEND_BEFORE_ANSWER, explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),), simulator=(Seeds(),))
 def reply_before_the_append(patch: Patch) -> None:
     right = CoordinatorRuntime._commit
 
@@ -60,12 +48,7 @@ def reply_before_the_append(patch: Patch) -> None:
     patch.setattr(CoordinatorRuntime, "step", step)
 
 
-@mistake(
-    {
-        rules.APPEND_BEFORE_ANSWER: (),
-    },
-    simulator=(Seeds(),),
-)
+@mistake(rules.APPEND_BEFORE_ANSWER, simulator=(Seeds(),))
 def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     """The answer shows what others in the same round were given, which may never be written."""
     right = CoordinatorRuntime._run
@@ -81,46 +64,28 @@ def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     patch.setattr(CoordinatorRuntime, "_run", run)
 
 
-@mistake(
-    {
-        rules.FENCED_OWNER: (),
-    },
-    simulator=(Seeds(first=76),),
-)
+@mistake(rules.FENCED_OWNER, simulator=(Seeds(first=76),))
 def answer_from_memory_without_a_proof(patch: Patch) -> None:
     """An owner that was replaced still answers from its memory."""
     patch.setattr(OwnedStore, "must_prove", lambda *a: False)
 
 
 @mistake(
-    {
-        rules.APPEND_BEFORE_ANSWER: (
-            "service/test_deletion_crashes::test_a_join_in_the_round_of_its_groups_deletion_begins_anew",
-        ),
-    },
+    rules.APPEND_BEFORE_ANSWER,
+    tests=("service/test_deletion_crashes::test_a_join_in_the_round_of_its_groups_deletion_begins_anew",),
 )
 def load_a_group_in_the_round_that_deletes_it(patch: Patch) -> None:
     """A join loads the group from the log, which does not have the deletion yet."""
     patch.setattr(CoordinatorRuntime, "_must_wait", lambda *a: False)
 
 
-@mistake(
-    {
-        rules.APPEND_BEFORE_ANSWER: (),
-    },
-    simulator=(Seeds(),),
-)
+@mistake(rules.APPEND_BEFORE_ANSWER, simulator=(Seeds(),))
 def keep_memory_when_an_append_fails(patch: Patch) -> None:
     """The append is lost, and memory still has its changes."""
     patch.setattr(CoordinatorRuntime, "_drop", lambda *a: None)
 
 
-@mistake(
-    {
-        rules.APPEND_BEFORE_ANSWER: (),
-    },
-    simulator=(Seeds(first=9),),
-)
+@mistake(rules.APPEND_BEFORE_ANSWER, simulator=(Seeds(first=9),))
 def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
     """Memory goes back to the state before the append, and nobody reads the log."""
     sure: dict[tuple[int, str], list[bytes]] = {}
@@ -150,12 +115,7 @@ def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
     patch.setattr(CoordinatorRuntime, "_drop", drop)
 
 
-@mistake(
-    {
-        rules.APPEND_IS_ONE: (),
-    },
-    simulator=(Seeds("", 37),),
-)
+@mistake(rules.APPEND_IS_ONE, simulator=(Seeds("", 37),))
 def tear_an_append(patch: Patch) -> None:
     """A store that keeps only some of what it was writing when its owner died."""
 
@@ -166,22 +126,14 @@ def tear_an_append(patch: Patch) -> None:
     patch.setattr(StateLog, "write_in_part", write_in_part)
 
 
-@mistake(
-    {
-        rules.FENCED_OWNER: (),
-    },
-    simulator=(Seeds(first=16),),
-)
+@mistake(rules.FENCED_OWNER, simulator=(Seeds(first=16),))
 def let_an_append_arrive_after_a_load(patch: Patch) -> None:
     patch.setattr(StateLog, "settle", lambda self: None)
 
 
 @mistake(
-    {
-        rules.UPKEEP_FREES_MORE_THAN_IT_COSTS: (
-            "state_log/test_retention::test_what_groups_at_rest_need_is_not_there_to_free",
-        )
-    },
+    rules.UPKEEP_FREES_MORE_THAN_IT_COSTS,
+    tests=("state_log/test_retention::test_what_groups_at_rest_need_is_not_there_to_free",),
 )
 def take_what_groups_need_for_what_can_be_freed(patch: Patch) -> None:
     patch.setattr(Retention, "not_needed", lambda self: self.read_to - self.lowest())

@@ -13,12 +13,16 @@ from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 
 
-@mistake({rules.NEEDS_ARE_NAMED: ("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)})
+@mistake(
+    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)
+)
 def ask_nothing_of_a_mechanism(patch: Patch) -> None:
     patch.setattr(kafka_security, "_need", lambda config, why, *keys: None)
 
 
-@mistake({rules.NEEDS_ARE_NAMED: ("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)})
+@mistake(
+    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)
+)
 def ask_a_mechanism_for_its_needs_with_tls_alone(patch: Patch) -> None:
     right = kafka_security._check_sasl
 
@@ -30,20 +34,21 @@ def ask_a_mechanism_for_its_needs_with_tls_alone(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.TOKEN_FUNCTIONS_ARE_MARKED: ("kafka/test_token_function::test_a_function_without_the_mark_is_never_called",)}
+    rules.TOKEN_FUNCTIONS_ARE_MARKED,
+    tests=("kafka/test_token_function::test_a_function_without_the_mark_is_never_called",),
 )
 def call_a_token_function_that_nobody_marked(patch: Patch) -> None:
     patch.setattr(token_function, "_MARKED", None)
 
 
 @mistake(
-    {rules.NEEDS_ARE_NAMED: ("kafka/test_kafka_values::test_a_token_function_and_an_endpoint_exclude_each_other",)}
+    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_token_function_and_an_endpoint_exclude_each_other",)
 )
 def take_a_token_function_beside_an_endpoint(patch: Patch) -> None:
     patch.setattr(kafka_security, "_check_token_function", lambda config, protocol: None)
 
 
-@mistake({rules.SECRETS_ARE_VALUES: ("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",)})
+@mistake(rules.SECRETS_ARE_VALUES, tests=("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",))
 def hide_a_secret_within_words(patch: Patch) -> None:
     patch.setattr(librdkafka, "re", _ReWithinWords())
 
@@ -58,20 +63,20 @@ class _ReWithinWords:
         return re.sub(pattern.replace(r"(?<!\w)", "").replace(r"(?!\w)", ""), *rest)
 
 
-@mistake({rules.SECRETS_ARE_VALUES: ("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",)})
+@mistake(rules.SECRETS_ARE_VALUES, tests=("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",))
 def show_each_value_that_librdkafka_names(patch: Patch) -> None:
     patch.setattr(librdkafka, "is_shown", lambda key: True)
 
 
 @mistake(
-    {rules.ONE_TRANSLATION: ("kafka/test_kafka_values::test_javas_key_and_value_become_librdkafkas_and_are_named",)}
+    rules.ONE_TRANSLATION, tests=("kafka/test_kafka_values::test_javas_key_and_value_become_librdkafkas_and_are_named",)
 )
 def leave_javas_values_as_they_are(patch: Patch) -> None:
     patch.setattr(kafka_options, "java_value", lambda key, name, value: value)
 
 
 @mistake(
-    {rules.ONE_TRANSLATION: ("kafka/test_kafka_values::test_javas_key_and_value_become_librdkafkas_and_are_named",)}
+    rules.ONE_TRANSLATION, tests=("kafka/test_kafka_values::test_javas_key_and_value_become_librdkafkas_and_are_named",)
 )
 def forget_the_key_that_the_user_wrote(patch: Patch) -> None:
     right = kafka_options.KafkaConfig.__init__

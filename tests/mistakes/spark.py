@@ -13,12 +13,7 @@ from tests.protocol.setting import Budget, Setting
 from tests.protocol.worlds import ONE_RECORD, ROLLS, WITHOUT_START
 
 
-@mistake(
-    {
-        rules.COMPLETION_AFTER_COMMIT: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
-)
+@mistake(rules.COMPLETION_AFTER_COMMIT, explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),))
 def complete_when_the_sink_has_written(patch: Patch) -> None:
     """Instead of with the next ``latestOffset``: commits/N is not there yet."""
     right = Query.wrote
@@ -30,12 +25,7 @@ def complete_when_the_sink_has_written(patch: Patch) -> None:
     patch.setattr(Query, "wrote", wrote)
 
 
-@mistake(
-    {
-        rules.COMPLETION_AFTER_COMMIT: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
-)
+@mistake(rules.COMPLETION_AFTER_COMMIT, explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),))
 def commit_before_the_sink_wrote(patch: Patch) -> None:
     right = Query.goes_on
 
@@ -50,12 +40,7 @@ def commit_before_the_sink_wrote(patch: Patch) -> None:
     patch.setattr(Query, "goes_on", goes_on)
 
 
-@mistake(
-    {
-        rules.MEMBER_FROM_END: (),
-    },
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
-)
+@mistake(rules.MEMBER_FROM_END, explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),))
 def take_the_member_from_start(patch: Patch) -> None:
     """A new process of a batch that is replayed has another initial offset."""
     right = Query.started
@@ -67,12 +52,7 @@ def take_the_member_from_start(patch: Patch) -> None:
     patch.setattr(Query, "started", started)
 
 
-@mistake(
-    {
-        rules.ACKNOWLEDGE_THEN_WRITE: (),
-    },
-    explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
-)
+@mistake(rules.ACKNOWLEDGE_THEN_WRITE, explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),))
 def write_before_acknowledging(patch: Patch) -> None:
     """The query writes its output before it stages the outcomes."""
     right_decides, right_heard, right_wrote = Query.decides, Query.heard, Query.wrote
@@ -99,7 +79,7 @@ AFTER_A_COMMIT = (
 )
 
 
-@mistake({rules.LOG_IS_TOLD: ()}, explorer=(SmallWorld(WITHOUT_START, Budget(1, crashes=1)),))
+@mistake(rules.LOG_IS_TOLD, explorer=(SmallWorld(WITHOUT_START, Budget(1, crashes=1)),))
 def guess_that_the_last_batch_was_committed(patch: Patch) -> None:
     """Spark's wrapper for AvailableNow asks for an offset before it looks into its log: a reader that knows its member
     by other means takes this for a sign that the last batch was committed."""
@@ -114,12 +94,12 @@ def guess_that_the_last_batch_was_committed(patch: Patch) -> None:
     patch.setattr(Query, "knows_nothing", guesses)
 
 
-@mistake({rules.LOG_IS_TOLD: (NOT_TOLD,)})
+@mistake(rules.LOG_IS_TOLD, tests=(NOT_TOLD,))
 def go_on_though_the_log_was_not_told(patch: Patch) -> None:
     patch.setattr(LoggedEnd, "partitions_asked", lambda self, start, end: LoggedEnd(end))
 
 
-@mistake({rules.LOG_IS_TOLD: (AFTER_A_COMMIT,)})
+@mistake(rules.LOG_IS_TOLD, tests=(AFTER_A_COMMIT,))
 def be_somebody_new_after_a_restart(patch: Patch) -> None:
     """The process does not keep the log's end that Spark gives it."""
     right = LoggedEnd.partitions_asked

@@ -30,9 +30,8 @@ from tests.protocol.worlds import REJECTS, ROLLS, SILENT
 
 
 @mistake(
-    {
-        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("core/test_outcomes::test_outcomes_take_effect_when_the_plan_completes",),
-    },
+    rules.OUTCOMES_WAIT_FOR_COMPLETION,
+    tests=("core/test_outcomes::test_outcomes_take_effect_when_the_plan_completes",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
 )
@@ -61,9 +60,8 @@ def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record
 
 
 @mistake(
-    {
-        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("core/test_staging::test_staged_outcomes_outlive_a_crash",),
-    },
+    rules.OUTCOMES_WAIT_FOR_COMPLETION,
+    tests=("core/test_staging::test_staged_outcomes_outlive_a_crash",),
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -73,9 +71,8 @@ def stage_without_appending(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REPLAY_RECLAIMS_ALL: ("core/test_staging::test_a_replay_reads_records_that_a_sink_has_decided",),
-    },
+    rules.REPLAY_RECLAIMS_ALL,
+    tests=("core/test_staging::test_a_replay_reads_records_that_a_sink_has_decided",),
     explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
     model=0,
 )
@@ -92,9 +89,8 @@ def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_the_last_attempts_outcome_counts",),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_the_last_attempts_outcome_counts",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
 )
@@ -104,9 +100,8 @@ def the_first_attempt_counts(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_attempts_that_disagree_release_the_record",),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_attempts_that_disagree_release_the_record",),
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -116,9 +111,8 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     simulator=(Seeds("sinks", 29),),
     model=0,
 )
@@ -133,9 +127,8 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     simulator=(Seeds("sinks", 123),),
     model=3,
 )
@@ -150,11 +143,8 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",
-        ),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",),
     simulator=(Seeds("sinks", 107),),
     model=3,
 )
@@ -170,11 +160,8 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
-        ),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
     model=5,
 )
@@ -183,11 +170,8 @@ def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released",
-        ),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released",),
     explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
     model=26,
 )
@@ -197,11 +181,8 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
-        ),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
     model=34,
 )
 def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
@@ -214,11 +195,8 @@ def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
-        ),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
     model=0,
 )
@@ -227,11 +205,8 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink",
-        ),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink",),
     model=0,
 )
 def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) -> None:
@@ -246,9 +221,8 @@ def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) 
 
 
 @mistake(
-    {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
-    },
+    rules.LAST_ATTEMPT_COUNTS,
+    tests=("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
     model=0,
 )
 def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
@@ -256,12 +230,11 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.BATCH_IS_NAMED: (
-            "core/test_attempts::test_a_commit_without_rows_that_names_no_plan_says_nothing",
-            "core/test_explicit_mode::test_a_sink_without_rows_changes_nothing_of_another_querys_batch",
-        ),
-    },
+    rules.BATCH_IS_NAMED,
+    tests=(
+        "core/test_attempts::test_a_commit_without_rows_that_names_no_plan_says_nothing",
+        "core/test_explicit_mode::test_a_sink_without_rows_changes_nothing_of_another_querys_batch",
+    ),
     model=0,
 )
 def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
@@ -269,9 +242,8 @@ def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.BATCH_IS_NAMED: ("core/test_attempts::test_a_replaced_process_is_refused_without_rows_as_well",),
-    },
+    rules.BATCH_IS_NAMED,
+    tests=("core/test_attempts::test_a_replaced_process_is_refused_without_rows_as_well",),
     model=0,
 )
 def a_replaced_process_speaks_for_its_plan(patch: Patch) -> None:
@@ -283,10 +255,12 @@ def a_replaced_process_speaks_for_its_plan(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.BATCH_IS_NAMED: ("core/test_reject_ratio::test_rejects_of_the_driver_are_no_sinks_attempt",),
-        rules.REJECTS_ARE_JUDGED_WHOLE: ("core/test_reject_ratio::test_rejects_of_the_driver_do_not_count",),
-    },
+    rules.BATCH_IS_NAMED,
+    rules.REJECTS_ARE_JUDGED_WHOLE,
+    tests=(
+        "core/test_reject_ratio::test_rejects_of_the_driver_are_no_sinks_attempt",
+        "core/test_reject_ratio::test_rejects_of_the_driver_do_not_count",
+    ),
     model=0,
 )
 def the_drivers_rejects_are_a_sinks(patch: Patch) -> None:
@@ -299,11 +273,8 @@ def the_drivers_rejects_are_a_sinks(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.REJECTS_ARE_JUDGED_WHOLE: (
-            "core/test_reject_ratio::test_the_records_of_a_batch_count_in_any_order_and_without_rows",
-        ),
-    },
+    rules.REJECTS_ARE_JUDGED_WHOLE,
+    tests=("core/test_reject_ratio::test_the_records_of_a_batch_count_in_any_order_and_without_rows",),
 )
 def judge_rejects_by_the_rejected_alone(patch: Patch) -> None:
     right = RejectWindow.is_exceeded_by
@@ -313,9 +284,8 @@ def judge_rejects_by_the_rejected_alone(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
-    },
+    rules.STAGING_IS_FENCED,
+    tests=("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
     simulator=(Seeds("sinks", 48),),
     model=1,
 )
@@ -335,9 +305,8 @@ def match_rows_by_their_offsets(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_of_another_incarnation_is_outdated",),
-    },
+    rules.STAGING_IS_FENCED,
+    tests=("core/test_staging::test_a_sink_of_another_incarnation_is_outdated",),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
 )
@@ -346,10 +315,9 @@ def take_rows_of_any_incarnation(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
-        rules.TOPIC_IS_ITS_ID: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
-    },
+    rules.STAGING_IS_FENCED,
+    rules.TOPIC_IS_ITS_ID,
+    tests=("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
     model=14,
 )
 def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
@@ -363,9 +331,8 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
-    },
+    rules.STAGING_IS_FENCED,
+    tests=("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     model=4,
 )
 def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
@@ -373,9 +340,8 @@ def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
-    },
+    rules.STAGING_IS_FENCED,
+    tests=("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     model=19,
 )
 def forget_reclaims_in_snapshots(patch: Patch) -> None:
@@ -388,11 +354,8 @@ def _without(command: StageRuns, **fields: Any) -> StageRuns:
 
 
 @mistake(
-    {
-        rules.STAGING_IS_FENCED: (
-            "share_sink/test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",
-        )
-    }
+    rules.STAGING_IS_FENCED,
+    tests=("share_sink/test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",),
 )
 def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
     """Not by the digest in their receipts: a union also has rows of another group."""
@@ -405,7 +368,8 @@ def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.STAGING_IS_FENCED: ("protocol/test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",)}
+    rules.STAGING_IS_FENCED,
+    tests=("protocol/test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",),
 )
 def name_the_group_alone_in_receipts(patch: Patch) -> None:
     """Rows from before a group was deleted, or a topic was made anew, have the receipts of now."""
@@ -414,7 +378,8 @@ def name_the_group_alone_in_receipts(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.CONTRADICTIONS_ARE_TOLD: ("protocol/test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",)}
+    rules.CONTRADICTIONS_ARE_TOLD,
+    tests=("protocol/test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",),
 )
 def release_contradicting_rows_silently(patch: Patch) -> None:
     right = outcome_rows.settled

@@ -24,15 +24,9 @@ from tests.protocol.worlds import IMPLICIT, OWN_MODE, REPLACED, ROLLS, SILENT, S
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",
-        ),
-    },
-    explorer=(
-        SmallWorld(REPLACED, Budget(1, crashes=1)),
-        SmallWorld(SILENT_AND_REPLACED, Budget(1, crashes=1)),
-    ),
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",),
+    explorer=(SmallWorld(REPLACED, Budget(1, crashes=1)), SmallWorld(SILENT_AND_REPLACED, Budget(1, crashes=1))),
     model=0,
 )
 def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> None:
@@ -40,15 +34,9 @@ def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> Non
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
-        ),
-    },
-    explorer=(
-        SmallWorld(ROLLS, Budget(1, crashes=1)),
-        SmallWorld(SILENT, Budget(1, crashes=1)),
-    ),
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
+    explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)), SmallWorld(SILENT, Budget(1, crashes=1))),
     model=0,
 )
 def take_every_target_for_one_that_replaces(patch: Patch) -> None:
@@ -60,11 +48,8 @@ def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
-        ),
-    },
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
     model=29,
 )
 def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
@@ -72,11 +57,8 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
-        ),
-    },
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
     model=14,
 )
 def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
@@ -92,11 +74,8 @@ def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_sinks_of_one_attempt_that_disagree_release_for_any_target",
-        ),
-    },
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_sinks_of_one_attempt_that_disagree_release_for_any_target",),
     model=1,
 )
 def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
@@ -105,11 +84,8 @@ def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",
-        ),
-    },
+    rules.TARGET_THAT_REPLACES,
+    tests=("core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",),
     explorer=(SmallWorld(REPLACED, Budget(2, crashes=1, restarts=1)),),
     model=5,
 )
@@ -121,11 +97,8 @@ def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
-        ),
-    },
+    rules.MODE_IS_THE_ATTEMPTS,
+    tests=("core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",),
     explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
     simulator=(Seeds("configs", 3),),
     model=0,
@@ -143,11 +116,8 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
-        ),
-    },
+    rules.MODE_IS_THE_ATTEMPTS,
+    tests=("core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",),
     model=0,
 )
 def forget_the_mode_in_snapshots(patch: Patch) -> None:
@@ -158,11 +128,8 @@ def forget_the_mode_in_snapshots(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups",
-        ),
-    },
+    rules.MODE_IS_THE_ATTEMPTS,
+    tests=("core/test_explicit_mode::test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups",),
     model=0,
 )
 def ignore_a_querys_own_mode(patch: Patch) -> None:
@@ -171,11 +138,8 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_sink_that_names_another_mode_than_its_batchs_is_refused",
-        ),
-    },
+    rules.MODE_IS_THE_ATTEMPTS,
+    tests=("core/test_explicit_mode::test_a_sink_that_names_another_mode_than_its_batchs_is_refused",),
     model=0,
 )
 def ignore_a_sinks_own_mode(patch: Patch) -> None:
@@ -188,11 +152,8 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode",
-        ),
-    },
+    rules.MODE_IS_THE_ATTEMPTS,
+    tests=("core/test_explicit_mode::test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode",),
     explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),),
     model=26,
 )
@@ -207,9 +168,8 @@ def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: ("core/test_explicit_mode::test_explicit_mode_releases_undecided_records",),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_explicit_mode_releases_undecided_records",),
     simulator=(Seeds("sinks", 19),),
     model=0,
 )
@@ -223,11 +183,8 @@ def accept_what_no_sink_decided(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_gaps_are_found_before_undecided_offsets_are_released",
-        ),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_gaps_are_found_before_undecided_offsets_are_released",),
     model=3,
 )
 def release_gaps(patch: Patch) -> None:
@@ -240,11 +197,8 @@ def release_gaps(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
-        ),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def release_without_asking_for_a_sink(patch: Patch) -> None:
@@ -252,11 +206,8 @@ def release_without_asking_for_a_sink(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
-        ),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def count_a_try_of_what_is_given_back(patch: Patch) -> None:
@@ -269,11 +220,8 @@ def count_a_try_of_what_is_given_back(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
-        ),
-    },
+    rules.EXPLICIT_MODE_RELEASES,
+    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def complete_without_a_sink(patch: Patch) -> None:

@@ -10,7 +10,8 @@ ANEW = "service/test_topics_made_anew::test_"
 
 
 @mistake(
-    {rules.TOPIC_IS_ITS_ID: (ANEW + "no_outcome_of_an_old_topics_record_is_a_success",)},
+    rules.TOPIC_IS_ITS_ID,
+    tests=(ANEW + "no_outcome_of_an_old_topics_record_is_a_success",),
     simulator=(Seeds("topics", 3),),
 )
 def answer_outcomes_of_an_old_topic_as_success(patch: Patch) -> None:
@@ -18,7 +19,8 @@ def answer_outcomes_of_an_old_topic_as_success(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.TOPIC_IS_ITS_ID: (ANEW + "no_new_record_is_handed_out_as_the_old_topics",)},
+    rules.TOPIC_IS_ITS_ID,
+    tests=(ANEW + "no_new_record_is_handed_out_as_the_old_topics",),
     simulator=(Seeds("topics", 3),),
 )
 def hand_out_records_without_a_look_at_their_topics(patch: Patch) -> None:
