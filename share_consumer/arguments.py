@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
+from coordinator.protocol.topic_names import is_topic_name
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, MOST_HINT_BYTES, AcknowledgeType
 
 _TYPES = "AcknowledgeType.ACCEPT, RELEASE, REJECT or RENEW"
@@ -52,6 +54,16 @@ def refused_type(number: int) -> str:
     if number == AcknowledgeType.GAP:
         return f"{INVALID}: AcknowledgeType.GAP is for offsets without a record; use {_TYPES}"
     return f"{INVALID}: ack_type must be {_TYPES}, not {number}"
+
+
+def wrong_topics(names: Sequence[str]) -> str:
+    """Returns what is wrong with the names of a subscription; empty: nothing."""
+    for name in names:
+        if not is_topic_name(name) and not (name.startswith("^") and len(names) == 1):
+            return f"{name!r} is no name of a topic: use letters, digits, dots, underscores and hyphens, 249 at most"
+        if names.count(name) > 1:
+            return f"topic {name} is there twice"
+    return ""
 
 
 def check_hint(hint: object) -> None:

@@ -36,6 +36,7 @@ from share_consumer.arguments import (
     refused_type,
     timeout_seconds,
     type_number,
+    wrong_topics,
 )
 from share_consumer.callbacks import Callbacks
 from share_consumer.departure import Departure
@@ -135,7 +136,7 @@ class ShareConsumer:
 
         Raises:
             TypeError: ``topics`` is no list, or one of them is no text.
-            ValueError: a name is empty, or is there twice.
+            ValueError: a name is there twice, or no topic can have it.
         """
         with self._inside.enter():
             if not isinstance(topics, list):
@@ -146,8 +147,8 @@ class ShareConsumer:
                     kind = type(each).__name__
                     raise TypeError(f"expected list of topic unicode strings, and {each!r} is of type {kind}")
             names = tuple(sorted(topics))
-            if not all(names) or len(set(names)) < len(names):
-                raise ValueError(f"Failed to subscribe: {INVALID}")
+            if wrong := wrong_topics(names):
+                raise ValueError(f"Failed to subscribe: {INVALID}: {wrong}")
             self._change_subscription(names)
 
     def unsubscribe(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
-from share_source.views.tables import dead_letter_topic
+from share_source.views.tables import dead_letter_topic, described
 from sharegroup.testing.brokers import running
 
 
@@ -15,12 +15,26 @@ def dead_letters(group: str | None = None, *, topic: str | None = None, address:
     ``address``: the broker, if several run.
 
     Raises:
-        MissingOption: neither is named, or the group has no dead letter topic.
+        TypeError: neither is named.
+        MissingOption: the group has no dead letter topic.
         GroupIdNotFound: nobody has joined the group.
+        ValueError: the topic has records, and none of them is a dead letter.
         UnknownTopic: the broker has no such topic.
         NoTestBroker: no broker runs there.
     """
-    kafka = running("dead_letters", address).kafka
-    found = read_dead_letters(dead_letter_topic(kafka, group, topic), kafka)
+    if group is None and topic is None:
+        raise TypeError(
+            "dead_letters() needs a group, as dead_letters('billing'), or a topic, as topic='dlq'"
+        )
+    broker, kinds = running("dead_letters", address), list[bool]()
+    if group is not None and topic is not None:
+        with broker.admin() as admin:
+            described(admin, group)
+    name = dead_letter_topic(broker.kafka, group, topic)
+    found = list(read_dead_letters(name, broker.kafka, watch=kinds.append))
+    if kinds and not found:
+        raise ValueError(
+            f"topic {name} has {len(kinds)} records, but no dead letter: name the dead letter topic"
+        )
     wanted = [each for each in found if group in (None, each.group_id)]
     return sorted(wanted, key=lambda each: (each.origin_topic, each.origin_partition, each.origin_offset))

@@ -16,7 +16,7 @@ class UnusableRecord(ShareGroupError):
 
 
 class UnusableTopicName(ShareGroupError):
-    """{found} is no name of a Kafka topic: use letters, digits, dots, underscores and hyphens, 249 at most."""
+    """{found} is no name of a Kafka topic: use a str of letters, digits, dots, underscores and hyphens, 249 at most."""
 
 
 class RecordsNotKept(ShareGroupError):

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import HistoryEntry
-from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import GroupDescription
 from share_sink.redrive.dlq_reader import read_topic
+from share_source.views.tables import described
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.testing.brokers import RunningBroker, running
 from sharegroup.testing.dead_letters import dead_letters
@@ -61,11 +61,9 @@ def outcomes(group: str, *, address: str | None = None) -> list[Outcome]:
     """
     broker = running("outcomes", address)
     with broker.admin() as admin:
-        described = admin.describe_groups([group])[group]
-        if described.state == "DEAD":
-            raise GroupIdNotFound(group_id=group)
-        found = sorted(_outcomes(broker, admin, described))
-    dead = dead_letters(group, address=address) if described.configs.get("errors.deadletterqueue.topic.name") else []
+        description = described(admin, group)
+        found = sorted(_outcomes(broker, admin, description))
+    dead = dead_letters(group, address=address) if description.configs.get("errors.deadletterqueue.topic.name") else []
     reasons = {(each.origin_topic, each.origin_partition, each.origin_offset): each.message for each in dead}
     return [each if each.reason else each._replace(reason=reasons.get(each[:3], "")) for each in found]
 

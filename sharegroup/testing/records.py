@@ -56,7 +56,7 @@ def _placed(topic: str, records: Iterable[object]) -> Iterator[Record]:
                 kind = type(part).__name__
                 raise UnusableRecord(topic=topic, found=repr(given), reason=f"its key or value is of the type {kind}")
         if record.partition not in (None, *range(PARTITIONS_PER_TOPIC)):
-            reason = f"a topic has the partitions 0 to {PARTITIONS_PER_TOPIC - 1}"
+            reason = f"a partition is an int from 0 to {PARTITIONS_PER_TOPIC - 1}"
             raise UnusableRecord(topic=topic, found=repr(given), reason=reason)
         is_placed = record.key is not None or record.partition is not None
         yield record if is_placed else record._replace(partition=number % PARTITIONS_PER_TOPIC)

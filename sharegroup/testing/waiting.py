@@ -40,6 +40,7 @@ def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None
 
     Raises:
         TypeError: ``group`` is no text, or ``timeout_s`` no number.
+        ValueError: ``timeout_s`` is negative or nan.
         NotDone: records are left after ``timeout_s``; it names them, their state, and what happened to them last.
         NoTestBroker: no broker runs there.
     """
@@ -47,6 +48,8 @@ def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None
         raise TypeError(f"group is a group's id, and {group!r} is of type {type(group).__name__}")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise TypeError(f"timeout_s is a number of seconds, and {timeout_s!r} is of type {type(timeout_s).__name__}")
+    if not timeout_s >= 0:
+        raise ValueError(f"timeout_s is a number of seconds from 0 on, not {timeout_s}")
     broker, pause = running("wait_until_done", address), threading.Event()
     until_s = time.monotonic() + timeout_s
     with broker.admin() as admin:

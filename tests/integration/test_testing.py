@@ -90,6 +90,12 @@ def test_each_record_has_its_outcome_and_the_lost_ones_a_dead_letter(address, un
     assert (bad.origin_topic, bad.origin_partition, bad.origin_offset) == (topic, 0, 1)
     assert (busy.value, busy.message, busy.delivery_count) == (b"busy", limit, 5)
     assert dead_letters(topic=dead) == [bad, busy]
+    with pytest.raises(GroupIdNotFound):
+        dead_letters(unique("group"), topic=dead)
+    with pytest.raises(ValueError, match=f"topic {topic} has 3 records, but no dead letter"):
+        dead_letters(topic=topic)
+    with pytest.raises(TypeError, match="needs a group, as"):
+        dead_letters()
 
 
 def test_records_that_are_left_are_named_with_state_and_last_event(address, unique):

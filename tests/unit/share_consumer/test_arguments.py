@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_a_topic_that_is_no_text_is_refused(topic: Any) -> None:
     consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0})
     with pytest.raises(TypeError, match="expected list of topic unicode strings, and"):
         consumer.subscribe(["orders", topic])
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        ([""], "'' is no name of a topic"),
+        (["orders,payments"], "'orders,payments' is no name"),
+        (["^orders", "payments"], "no name"),
+        (["b", "a", "b"], "topic b is there twice"),
+    ],
+)
+def test_topics_that_can_not_be_are_refused_by_name(topics: list[str], says: str) -> None:
+    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0})
+    with pytest.raises(ValueError, match=f"Invalid argument or configuration: .*{re.escape(says)}"):
+        consumer.subscribe(topics)
     consumer.close()
 
 

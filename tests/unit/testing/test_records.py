@@ -26,7 +26,7 @@ from sharegroup.testing.records import checked
         ({"orders": 5}, UnusableRecord, "no list of records"),
         ({"orders": [{"n": 1}]}, UnusableRecord, "of the type dict"),
         ({"orders": [Record("a", key=1)]}, UnusableRecord, "of the type int"),
-        ({"orders": [Record("a", partition=4)]}, UnusableRecord, "the partitions 0 to 3"),
+        ({"orders": [Record("a", partition=4)]}, UnusableRecord, "an int from 0 to 3"),
     ],
 )
 def test_a_wrong_topic_or_record_is_named_before_a_broker_starts(
