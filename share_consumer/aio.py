@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from confluent_kafka import IllegalStateException, Message, Messages
+from confluent_kafka import ConcurrentModificationException, IllegalStateException, Message, Messages
 
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.acknowledgements import AcknowledgementCallback, Committed
@@ -28,7 +28,8 @@ Answer = TypeVar("Answer")
 class AsyncShareConsumer:
     """A ShareConsumer whose methods are coroutines, for one task at a time. Each method does what ShareConsumer's
     method of that name does. ``async for message in consumer`` polls and returns the records one by one. A call waits
-    for the call before it; :meth:`close` ends a poll that waits. In a process forked from the one that made the
+    for the call before it, but a second task that polls gets ConcurrentModificationException; :meth:`close` ends a
+    poll that waits. In a process forked from the one that made the
     consumer, every method raises UsedAfterFork: the fork has no thread that answers."""
 
     def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
@@ -36,6 +37,7 @@ class AsyncShareConsumer:
         self._worker = Worker("share-asyncio")
         self._cancelled: Future[Messages] | None = None
         self._unread: deque[Message] = deque()
+        self._polls = False
         self._closing: Future[None] | None = None
         self._woken = False
         weakref.finalize(self, self._worker.close).atexit = False
@@ -74,14 +76,20 @@ class AsyncShareConsumer:
         return messages
 
     async def _held_back(self, timeout: float) -> Messages:
-        """Poll. A commit accepts none of these records before all of them are handed out."""
-        if self._cancelled is not None and (messages := await self._late_answer(self._cancelled)):
-            return messages
+        """Poll. A commit accepts none of these records before all of them are handed out. Raises
+        ConcurrentModificationException while another task polls: both would get the same records."""
+        if self._polls:
+            raise ConcurrentModificationException("Another task polls this AsyncShareConsumer: make one for each task.")
+        self._polls = True
         try:
+            if self._cancelled is not None and (messages := await self._late_answer(self._cancelled)):
+                return messages
             return await self._answer(self._worker.submit(lambda: self._poll(timeout)))
         except WakeupException:
             self._woken = False
             raise
+        finally:
+            self._polls = False
 
     def _poll(self, timeout: float) -> Messages:
         messages = self._consumer.poll(timeout)

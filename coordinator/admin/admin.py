@@ -17,7 +17,15 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.admin.arguments import check_request, connection, names, texts
+from coordinator.admin.arguments import (
+    changes,
+    check_request,
+    connection,
+    group_states,
+    names,
+    partitions_by_topic,
+    wait_of,
+)
 from coordinator.client.client import ENDPOINT, CoordinatorClient
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
@@ -60,6 +68,7 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     NotCoordinator,
     ShareGroupError,
+    UnknownSharePartition,
     told_to_clients,
 )
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
@@ -117,11 +126,11 @@ class Admin:
         timeout_ms: int | None = None,
         token: str | None = None,
     ) -> None:
+        self._timeout_s = wait_of(timeout_ms, RETRY_S)
         kafka, self._coordinator_configs, self._bootstrap_servers = connection(conf)
         named = {"bootstrap.servers": self._bootstrap_servers} if self._bootstrap_servers else {}
         self._kafka_config: dict[str, str] = {**kafka, **named}
         self._read_store = read_store
-        self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
         self._readers: dict[str, Callable[[Request[Any]], Any]] = {}
         self._opening = threading.Lock()
         config = CoordinatorConfig.parse(self._coordinator_configs)
@@ -170,8 +179,13 @@ class Admin:
         """The groups of the state store, of all hosts and of all standalone coordinators. ``states``: only groups in
         one of these states. Each coordinator is asked for the states of its groups, all of them at once. A group whose
         coordinator gives no answer within OWNERS_S is UNKNOWN, and names that coordinator. ``only_ids``: no other
-        coordinator is asked. Raises ShareGroupError if the coordinator, or the store, can't answer."""
-        wanted = {state.upper() for state in names("states", states)}
+        coordinator is asked.
+
+        Raises:
+            InvalidRequest: groups have no such state.
+            ShareGroupError: the coordinator, or the store, can't answer.
+        """
+        wanted = group_states(states)
         listed = self._look(ListGroups())
         if only_ids:
             return listed
@@ -201,8 +215,20 @@ class Admin:
         self, group_id: str, topics: Iterable[str] = (), *, partitions: Iterable[int] = ()
     ) -> OffsetsListed:
         """Start offset, end offset and lag of the group's share partitions: of these topics, and with these numbers, if
-        any are named. Raises GroupIdNotFound if the group does not exist."""
-        return self._look(ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions)))
+        any are named.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+            UnknownSharePartition: the group has nothing of a topic that is named, or of a partition.
+        """
+        request = ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions))
+        listed = self._look(request)
+        asked = [*(f"topic {each}" for each in request.topics), *(f"partition {each}" for each in request.partitions)]
+        there = {name for each in listed.partitions for name in (f"topic {each.topic}", f"partition {each.partition}")}
+        for name in asked:
+            if name not in there:
+                raise UnknownSharePartition(group_id=group_id, partition=name)
+        return listed
 
     def in_flight(
         self,
@@ -289,14 +315,14 @@ class Admin:
             GroupNotEmpty, MembersNotKnown: the group has members, or may have. GroupIdNotFound, UnknownTopic,
                 UnknownPartition: it does not exist.
         """
-        named = topics if isinstance(topics, Mapping) else dict.fromkeys(names("topics", topics), ())
+        named = partitions_by_topic(topics)
         kind, value, offsets = reset_of(to, shift_by)
         request = AlterOffsets(
             group_id=group_id,
             to=kind,
             value=value,
             offsets=offsets,
-            topics={topic: tuple(partitions) for topic, partitions in named.items()},
+            topics=named,
             execute=execute,
             force=force,
             reason=reason,
@@ -320,10 +346,12 @@ class Admin:
             GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: the topics are still in use, or may be.
             GroupIdNotFound, UnknownSharePartition: it does not exist.
         """
+        if not (named := names("topics", topics)):
+            raise InvalidRequest(what="topics is empty: name at least one topic.")
         return self._act(
             DeleteOffsets(
                 group_id=group_id,
-                topics=names("topics", topics),
+                topics=named,
                 execute=execute,
                 force=force,
                 reason=reason,
@@ -362,13 +390,12 @@ class Admin:
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed, DeadLetterTopicInUse,
                 TopicNotWritten: the new dead letter topic can't be used.
         """
-        if isinstance(configs, Mapping) and (without := [key for key, value in configs.items() if value is None]):
-            raise TypeError(f"configs has no value for {without[0]}: write unset={without} instead")
+        wanted, keys = changes(configs, unset)
         return self._act(
             AlterGroupConfigs(
                 group_id=group_id,
-                set=texts("configs", configs),
-                unset=names("unset", unset),
+                set=wanted,
+                unset=keys,
                 execute=execute,
                 force=force,
                 reason=reason,
@@ -379,8 +406,13 @@ class Admin:
     def release_member(
         self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """End the member's session now: others may acquire what the member holds. Raises MemberNotFound or
-        GroupIdNotFound if it does not exist."""
+        """End the member's session now: others may acquire what the member holds.
+
+        Raises:
+            MemberNotFound, GroupIdNotFound: it does not exist.
+        """
+        if member_id == "":
+            raise InvalidRequest(what="member_id is empty: sharegroup groups --describe --members lists the members.")
         return self._act(
             ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason, seen=seen)
         )
@@ -442,7 +474,8 @@ class Admin:
         if not isinstance(offsets, range):
             raise TypeError(f"offsets is a range, as range(5, 8), and {offsets!r} is of type {type(offsets).__name__}")
         if not offsets or offsets.step != 1:
-            raise InvalidRequest(what=f"{offsets} are no neighbouring offsets.")
+            wrong = "are no neighbouring offsets" if offsets else "has no offset"
+            raise InvalidRequest(what=f"{offsets} {wrong}: write range(5, 8) for the offsets 5 to 7.")
         return self._ask(
             DecideRecords(
                 group_id=group_id,

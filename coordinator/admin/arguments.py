@@ -35,6 +35,66 @@ def texts(what: str, given: object) -> dict[str, str]:
     return {key: as_text(key, value) for key, value in given.items() if value is not None}
 
 
+def wait_of(timeout_ms: int | None, default_s: float) -> float:
+    """The seconds of ``timeout_ms``; ``default_s`` for None.
+
+    Raises:
+        TypeError: it is no whole number.
+        InvalidRequest: it is below 1.
+    """
+    if timeout_ms is None:
+        return default_s
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
+        kind = type(timeout_ms).__name__
+        raise TypeError(f"timeout_ms is a whole number of milliseconds, and {timeout_ms!r} is of type {kind}")
+    if timeout_ms < 1:
+        raise InvalidRequest(what=f"timeout_ms={timeout_ms} can't be used: it is at least 1.")
+    return timeout_ms / 1000
+
+
+def group_states(states: Iterable[str]) -> set[str]:
+    """The states of groups, in upper case.
+
+    Raises:
+        TypeError: it is no list of texts.
+        InvalidRequest: groups have no such state.
+    """
+    wanted = {state.upper() for state in names("states", states)}
+    if unknown := wanted.difference(GROUP_STATES):
+        raise InvalidRequest(what=f"{min(unknown)} is no state of a group: {', '.join(GROUP_STATES)}.")
+    return wanted
+
+
+def partitions_by_topic(topics: Mapping[str, Iterable[int]] | Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The partitions that ``topics`` names for each topic; none of a topic: all.
+
+    Raises:
+        TypeError: it is neither a list of texts nor a mapping from texts to lists.
+    """
+    if not isinstance(topics, Mapping):
+        return dict.fromkeys(names("topics", topics), ())
+    for topic, found in topics.items():
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise TypeError(f"topics[{topic!r}] is a list of partitions, and {found!r} is one value: write [{found!r}]")
+    return {topic: tuple(found) for topic, found in topics.items()}
+
+
+def changes(configs: Mapping[str, str], unset: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The configs to set and the keys to unset.
+
+    Raises:
+        TypeError: they are no mapping and no list of texts.
+        InvalidRequest: a key is in both.
+    """
+    if isinstance(configs, Mapping) and (without := [key for key, value in configs.items() if value is None]):
+        raise TypeError(f"configs has no value for {without[0]}: write unset={without} instead")
+    wanted, keys = texts("configs", configs), names("unset", unset)
+    if both := wanted.keys() & set(keys):
+        raise InvalidRequest(what=f"{min(both)} is in configs and in unset: name it in one of them.")
+    return wanted, keys
+
+
+GROUP_STATES = ("EMPTY", "STABLE", "DEAD", "UNKNOWN")
 _WORDS = {"str": "a text", "int": "a whole number", "bool": "True or False", "array": "a list", "object": "a mapping"}
 _ARGUMENTS = {"value": "shift_by", "offsets": "to", "states": "only_state"}
 """The names of the arguments whose fields have other names."""

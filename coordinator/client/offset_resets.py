@@ -19,6 +19,8 @@ partition."""
 def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[str, dict[str, int]]]:
     """The kind, value and offsets of an AlterOffsets request. Raises InvalidReset if the target can't be used."""
     if shift_by is not None:
+        if to != "earliest":
+            raise InvalidReset(what=to, reason="shift_by is given as well: give one of the two")
         return "shift", shift_by, {}
     if isinstance(to, datetime):
         if to.tzinfo is None:
@@ -35,14 +37,20 @@ def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[s
             raise InvalidReset(what=to, reason="an offset can't be negative")
         return "offset", to, {}
     if isinstance(to, Mapping):
-        offsets = {topic: {str(p): offset for p, offset in of_topic.items()} for topic, of_topic in to.items()}
-        if not offsets or not all(offsets.values()):
-            empty = ", ".join(topic for topic, of_topic in offsets.items() if not of_topic)
-            raise InvalidReset(what="offsets", reason=f"there are none{f' of {empty}' if empty else ''}")
-        return "offsets", 0, offsets
+        return "offsets", 0, _by_partition(to)
     if to not in ("earliest", "latest"):
-        raise InvalidReset(what=to, reason="it is earliest, latest, a datetime, a duration, an offset, or offsets")
+        raise InvalidReset(what=to, reason="it is earliest, latest, a datetime, a timedelta, an offset, or offsets")
     return to, 0, {}
+
+
+def _by_partition(to: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    if not all(isinstance(of_topic, Mapping) for of_topic in to.values()):
+        raise InvalidReset(what=to, reason="offsets are written {'orders': {0: 5}}, by topic and partition")
+    offsets = {topic: {str(p): offset for p, offset in of_topic.items()} for topic, of_topic in to.items()}
+    if not offsets or not all(offsets.values()):
+        empty = ", ".join(topic for topic, of_topic in offsets.items() if not of_topic)
+        raise InvalidReset(what="offsets", reason=f"there are none{f' of {empty}' if empty else ''}")
+    return offsets
 
 
 def offsets_from_file(path: str) -> dict[str, dict[int, int]]:

@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias
 import msgspec
 
 from coordinator.protocol.messages import GroupRequest, Message, PartitionDescription, Reply, Request
-from coordinator.protocol.values import Count, Int64, Milliseconds, Offset, PartitionIndex
+from coordinator.protocol.values import Count, Int64, Milliseconds, Offset, PartitionIndex, PositiveCount
 
 Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 """(topic id, partition, offset) from which a list goes on."""
@@ -130,7 +130,7 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
     progress_staleness_ms: Milliseconds | None = None
     member_id: str = ""
     cursor: Cursor | None = None
-    limit: Count = 1_000
+    limit: PositiveCount = 1_000
 
 
 class Window(Message, frozen=True, tag=False):

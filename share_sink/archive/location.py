@@ -66,7 +66,10 @@ class ArchiveLocation:
 
 def archive_location(path: str) -> ArchiveLocation:
     """Returns the location that ``archive.path`` names; creates nothing. Raises ArchiveNotWritable if pyarrow knows no
-    such file system, or refuses the URI, or if a URI lacks its second slash."""
+    such file system, or refuses the URI, or if a URI lacks its second slash, and TypeError for a path that is no
+    text."""
+    if not isinstance(path, str):
+        raise TypeError(f"the path of an archive is a text, and {path!r} is of type {type(path).__name__}")
     if _SCHEME.match(path) and not _URI.match(path):
         problem = ValueError(f"a URI has two slashes after {path.partition('/')[0]}")
         raise _not_writable(path.replace(":/", "://", 1), problem)

@@ -69,6 +69,10 @@ def conditions(where: Mapping[str, object] | str | Iterable[str] | None) -> list
     if isinstance(where, str):
         return [condition(where)]
     if isinstance(where, Mapping):
+        for name, value in where.items():
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                reason = f"the value is of type {type(value).__name__}: write a text, or '{name}~=REGEX'"
+                raise InvalidCondition(condition=f"{name}={value!r}", reason=reason)
         return [Condition(str(name), str(value).__eq__) for name, value in where.items()]
     texts = list(where) if isinstance(where, Iterable) else [where]
     if wrong := [text for text in texts if not isinstance(text, str)]:

@@ -102,7 +102,7 @@ def a_poll_that_another_thread_ends(scene):
 # --- sharegroup.testing
 
 
-@way_out(UnusableTopicName, "use letters, digits, dots, underscores and hyphens")
+@way_out(UnusableTopicName, "use a str of letters, digits, dots, underscores and hyphens")
 def a_topic_with_a_blank(scene):
     with scene.refused():
         checked({"new orders": ["a"]})

@@ -65,7 +65,7 @@ from sharegroup.web.errors import Away, BadRequest
 BROKER, UNIT, SPARK = "tests/integration/", "tests/unit/", "tests/spark/"
 
 WALKED = {
-    AdminClosed: UNIT + "client/test_admin_arguments.py::test_numbers_out_of_bounds_and_a_closed_admin_are_named",
+    AdminClosed: UNIT + "client/test_admin_arguments.py::test_a_closed_admin_is_named",
     BrokerSecurityFailed: BROKER
     + "test_rotated_credentials.py::test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch",
     CheckpointChanged: UNIT

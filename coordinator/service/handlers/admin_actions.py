@@ -20,7 +20,7 @@ from coordinator.config.resolved import GroupConfig, changed_configs, replaced_c
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets
-from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
+from coordinator.core.commands.membership import alter_configs as decide_configs
 from coordinator.core.looks.view import past_ids, reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
@@ -364,18 +364,16 @@ def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig,
 
 def _alter_configs(request: AlterGroupConfigs, created: str) -> Transaction[Altered]:
     def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
-        after = changed_configs(group.configs, _texts(request))
+        command = AlterConfigs(configs=_texts(request), drop_dead_letters=request.force)
+        decide_configs(group, command, 0)  # a dry run is refused as the execution would be
+        after = changed_configs(group.configs, command.configs)
         before = replaced_configs(group.configs, after)
         config = GroupConfig.parse(after)
-        if not request.force:
-            check_dead_letter_topic_kept(group, config)
-        if before:
-            check_dead_letter_sources(group, config)
         dropped = 0 if config.errors_deadletterqueue_topic_name else group.waiting_for_dead_letters
         notes = (*([NO_DEAD_LETTER.format(count=dropped)] if dropped else ()), *([created] if created else ()))
         effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())
         if request.execute:
-            yield from ask(AlterConfigs(configs=_texts(request), drop_dead_letters=request.force))
+            yield from ask(command)
         return Altered(executed=request.execute, effects=effects, notes=notes)
 
     return transaction

@@ -44,6 +44,11 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "history": (lambda: admin().history("a", "orders", "0", 5), "partition is a whole number, and '0' is of type str"),  # type: ignore[arg-type]
     "in_flight(held)": (lambda: admin().in_flight("a", held_longer_than_ms="10 min"), "held_longer_than_ms is a whole"),  # type: ignore[arg-type]
     "archive_records": (lambda: admin().archive_records("a", "orders", 0, [5], reason="x"), "offsets is a range"),  # type: ignore[arg-type]
+    "Admin(timeout_ms)": (lambda: Admin(CONF, token=TOKEN, timeout_ms="5"), "timeout_ms is a whole number"),  # type: ignore[arg-type]
+    "reset_offsets(topics)": (
+        lambda: admin().reset_offsets("a", topics={"orders": 0}),  # type: ignore[dict-item]
+        r"topics\['orders'\] is a list of partitions, and 0 is one value: write \[0\]",
+    ),
     "alter_configs(value)": (
         lambda: admin().alter_configs("billing", {"share.x": None}),  # type: ignore[dict-item]
         r"no value for share.x: write unset=\['share.x'\]",
@@ -64,12 +69,36 @@ def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
         make({"bootstrap.servers": "http://a:1"})
 
 
-def test_numbers_out_of_bounds_and_a_closed_admin_are_named() -> None:
+REFUSED: dict[str, tuple[Callable[[Admin], Any], str]] = {
+    "timeout_ms": (lambda _: Admin(CONF, token=TOKEN, timeout_ms=0), "timeout_ms=0 can't be used: it is at least 1"),
+    "list_groups": (
+        lambda admin: admin.list_groups(["Foo"]),
+        "FOO is no state of a group: EMPTY, STABLE, DEAD, UNKNOWN",
+    ),
+    "in_flight": (lambda admin: admin.in_flight("a", limit=0), "limit=0 can't be used"),
+    "history": (lambda admin: admin.history("billing", "orders", 0, -5), "offset=-5 can't be used"),
+    "reset to a bool": (lambda admin: admin.reset_offsets("billing", True), "no offset"),
+    "reset twice": (lambda admin: admin.reset_offsets("a", "latest", shift_by=3), "shift_by is given as well"),
+    "reset by place": (lambda admin: admin.reset_offsets("a", {("orders", 0): 5}), "offsets are written"),  # type: ignore[dict-item]
+    "set and unset": (
+        lambda admin: admin.alter_configs("a", {"share.x": "1"}, ["share.x"]),
+        "share.x is in configs and",
+    ),
+    "no topics": (lambda admin: admin.delete_offsets("a", []), "topics is empty"),
+    "no member": (lambda admin: admin.release_member("a", ""), "member_id is empty"),
+    "no offsets": (lambda admin: admin.release_records("a", "t", 0, range(5, 5)), r"range\(5, 5\) has no offset"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_arguments_out_of_bounds_or_at_odds_are_refused(case: str) -> None:
+    call, says = REFUSED[case]
+    with pytest.raises((InvalidRequest, InvalidReset), match=says):
+        call(admin())
+
+
+def test_a_closed_admin_is_named() -> None:
     client = admin()
-    with pytest.raises(InvalidRequest, match="offset=-5 can't be used"):
-        client.history("billing", "orders", 0, -5)
-    with pytest.raises(InvalidReset, match="no offset"):
-        client.reset_offsets("billing", True)
     client.close()
     for call in (client.list_groups, client.__enter__, lambda: client.delete_group("billing")):
         with pytest.raises(AdminClosed, match=r"^This Admin client is closed\. Make another one"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -183,7 +184,7 @@ def test_a_program_selects_as_the_command_line_does(where, holds):
     assert all_hold(conditions(where), dead()) is holds
 
 
-@pytest.mark.parametrize("where", ["message", "message~=(", [3], 3])
+@pytest.mark.parametrize("where", ["message", "message~=(", [3], 3, {"message": re.compile("x")}])
 def test_a_programs_invalid_condition_is_named(where):
     with pytest.raises(InvalidCondition, match="NAME=VALUE"):
         conditions(where)

@@ -35,6 +35,7 @@ from coordinator.protocol.errors import (
     InvalidReset,
     InvalidToken,
     NotAllowed,
+    OrderInUse,
     UnknownConfig,
     UnknownPartition,
     UnknownSharePartition,
@@ -210,10 +211,24 @@ def test_configs_are_checked_before_they_are_set_or_unset(empty):
     for wrong, error in (({limit: "0"}, ConfigOutOfBounds), ({"share.nonsense": "1"}, UnknownConfig)):
         with pytest.raises(error):
             empty.admin.handle(AlterGroupConfigs(**NOW, set=wrong))
+    for key, says in (
+        ("share.coordinator.idle.timeout.ms", "a key of the coordinator"),
+        ("maxOffsets", "of a query"),
+    ):
+        with pytest.raises(UnknownConfig, match=says):
+            empty.admin.handle(AlterGroupConfigs(**GROUP, set={key: "5"}))
     with pytest.raises(UnknownConfig, match=r"nearest known one is share\.delivery\.count\.limit"):
         empty.admin.handle(AlterGroupConfigs(**NOW, unset=("share.delivery.count.limt",)))
     with pytest.raises(DeadLetterTopicMissing):
         empty.admin.handle(AlterGroupConfigs(**NOW, set={"errors.deadletterqueue.topic.name": "dlq"}))
+
+
+@pytest.mark.parametrize("given", [GROUP, NOW], ids=["dry run", "execution"])
+def test_a_dry_run_is_refused_as_its_execution_would_be(running, given):
+    running.join(starting_offsets="earliest")
+    running.next(max_records=1_000)
+    with pytest.raises(OrderInUse):
+        running.admin.handle(AlterGroupConfigs(**given, set={"share.order": "partition"}))
 
 
 def test_a_released_members_records_go_to_others(running):
@@ -240,7 +255,7 @@ def test_a_reset_names_a_time_an_offset_a_shift_or_a_file(tmp_path):
     assert reset_of(at) == ("timestamp", 1_767_225_600_000, {})
     assert reset_of(timedelta(hours=1))[0] == "timestamp"
     assert reset_of(17) == ("offset", 17, {})
-    assert reset_of("latest", shift_by=-3) == ("shift", -3, {})
+    assert reset_of("earliest", shift_by=-3) == ("shift", -3, {})
     (tmp_path / "offsets.csv").write_text("orders,0,17\norders,1,4\n")
     assert reset_of(offsets_from_file(str(tmp_path / "offsets.csv")))[2] == {"orders": {"0": 17, "1": 4}}
 

@@ -10,7 +10,7 @@ import threading
 
 import confluent_kafka
 import pytest
-from confluent_kafka import IllegalStateException
+from confluent_kafka import ConcurrentModificationException, IllegalStateException
 
 from sharegroup import AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from tests.support.share_members import CONFIG, Stubs
@@ -58,6 +58,22 @@ def test_a_cancelled_call_ends_no_later_call() -> None:
         assert await asyncio.wait_for(consumer.subscription(), SECONDS) == ["orders"]
         stubs.answer(0)
         await asyncio.wait_for(consumer.close(), SECONDS)
+
+    asyncio.run(work())
+
+
+def test_a_poll_of_a_second_task_is_refused_and_takes_nothing() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        first = asyncio.ensure_future(consumer.poll())
+        await asyncio.to_thread(stubs.asked.wait, SECONDS)
+        for second in (consumer.poll(), consumer.__anext__()):
+            with pytest.raises(ConcurrentModificationException, match="Another task polls"):
+                await second
+        stubs.answer(1)
+        assert [message.offset() for message in await first] == [0]
+        await consumer.close()
 
     asyncio.run(work())
 
