@@ -101,7 +101,7 @@ class DeadLettersNotRead(ShareGroupError):
 
 
 class InvalidCondition(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The condition {condition} of a redrive can't be used: {reason}. Write NAME=VALUE or NAME~=REGEX, where NAME is
+    """The condition {condition} can't be used: {reason}. Write NAME=VALUE or NAME~=REGEX, where NAME is
     topic, partition, offset, group, delivery.count, message, disposition, key, value, or a header."""
 
 

@@ -103,7 +103,8 @@ def run(arguments: list[str]) -> int:
         _drop_output()
         return _fail(f"the output, or a file, can't be written: {error.strerror}")
     except ShareGroupError as error:
-        return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments))
+        status = USAGE if str(error.fields.get("option", "")).startswith("--") else ERROR
+        return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments), status)
     return status if isinstance(status, int) else 0
 
 

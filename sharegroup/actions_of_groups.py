@@ -97,23 +97,36 @@ def _check_groups(context: click.Context, options: Mapping[str, Any], action: st
         raise click.UsageError(f"Option --{action} takes one of these options: --all-groups, --group", context)
 
 
+def _check_one_group(context: click.Context, options: Mapping[str, Any], action: str) -> None:
+    if len(options["group_ids"]) > 1:
+        raise click.UsageError(f"Option {action} takes one --group", context)
+
+
 def _check_delete_offsets(context: click.Context, options: Mapping[str, Any]) -> None:
-    if len(options["group_ids"]) != 1 or not options["topics"]:
+    _check_one_group(context, options, "--delete-offsets")
+    if not options["group_ids"] or not options["topics"]:
         raise click.UsageError("Option --delete-offsets takes the following options: --group, --topic", context)
+    if parts := [topic for topic in options["topics"] if ":" in topic]:
+        whole = parts[0].partition(":")[0]
+        raise click.UsageError(f"Option --delete-offsets deletes those of whole topics: --topic {whole}", context)
 
 
 def _check_reset(context: click.Context, options: Mapping[str, Any]) -> None:
-    if len(options["group_ids"]) != 1:
+    _check_one_group(context, options, "--reset-offsets")
+    if not options["group_ids"]:
         raise click.UsageError("Option --reset-offsets takes the option: --group", context)
     if sum(options[each] is not None and options[each] is not False for each in SCENARIOS) != 1:
         raise click.UsageError(f"Option --reset-offsets takes one of these options: {_flags(SCENARIOS)}", context)
+    if options["from_file"] is not None and (options["topics"] or options["all_topics"]):
+        raise click.UsageError("The file of --from-file names the topics: leave out --topic and --all-topics", context)
     scopes = sum((bool(options["topics"]), options["all_topics"], options["from_file"] is not None))
     if scopes != 1:
         raise click.UsageError("Option --reset-offsets takes the option: --all-topics or --topic", context)
 
 
 def _check_release_member(context: click.Context, options: Mapping[str, Any]) -> None:
-    if len(options["group_ids"]) != 1 or not options["member_id"]:
+    _check_one_group(context, options, "--release-member")
+    if not options["group_ids"] or not options["member_id"]:
         raise click.UsageError("Option --release-member takes the following options: --group, --member", context)
 
 
@@ -124,7 +137,8 @@ def _check_archive_records(context: click.Context, options: Mapping[str, Any]) -
 
 
 def _check_records(context: click.Context, options: Mapping[str, Any], option: str = "--release-records") -> None:
-    if len(options["group_ids"]) != 1 or len(options["topics"]) != 1 or options["records"] is None:
+    _check_one_group(context, options, option)
+    if not options["group_ids"] or len(options["topics"]) != 1 or options["records"] is None:
         raise click.UsageError(f"Option {option} takes the following options: --group, --topic, --offset", context)
 
 

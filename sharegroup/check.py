@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,17 @@ if TYPE_CHECKING:
 _FILE = click.Path(dir_okay=False)
 
 
+def _master(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    """Returns the URL. Raises BadParameter for one that Spark would refuse with the JVM's traceback."""
+    if url is not None and not re.match(r"(local(-cluster)?(\[.*\])?$|yarn$|spark://.|k8s://.)", url):
+        raise click.BadParameter(f"'{url}' is neither local[N] nor yarn nor spark://HOST:PORT nor k8s://HOST:PORT")
+    return url
+
+
 @click.command(short_help="Check the options of a query, without a query.")
 @click.option("--options", "source_path", metavar="FILE", type=_FILE, help="The options of the source, in a file.")
 @click.option("--sink-options", "sink_path", metavar="FILE", type=_FILE, help="The options of the sink, in a file.")
-@click.option("--master", metavar="URL", help="Ask this Spark's executors too.")
+@click.option("--master", metavar="URL", callback=_master, help="Ask this Spark's executors too.")
 @JSON_OPTION
 @click.pass_context
 def check(

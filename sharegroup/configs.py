@@ -16,6 +16,12 @@ _REASON = click.option("--reason", default="", help="Why, for the audit log of t
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
 
+def _keys(context: click.Context, argument: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    if pair := next((text for text in texts if "=" in text), None):
+        raise click.BadParameter(f"'{pair}' has a value: give the key alone, {pair.partition('=')[0].strip()}")
+    return texts
+
+
 @click.group()
 def configs() -> None:
     """List, set and unset the configuration of a share group.
@@ -84,7 +90,7 @@ def set_configs(
 @configs.command("unset")
 @cluster_options
 @_GROUP
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", callback=_keys)
 @click.option(
     "--force",
     is_flag=True,

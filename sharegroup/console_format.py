@@ -32,7 +32,12 @@ class RecordUnreadable(click.ClickException):
 
 
 def _number(form: str) -> Decode:
-    return lambda data: str(struct.unpack(form, data)[0])
+    def decode(data: bytes) -> str:
+        if len(data) != struct.calcsize(form):
+            raise ValueError(f"such a number has {struct.calcsize(form)} bytes")
+        return str(struct.unpack(form, data)[0])
+
+    return decode
 
 
 def _text(data: bytes) -> str:

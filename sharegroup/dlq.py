@@ -76,9 +76,7 @@ dlq.add_command(show_dead_letter)
 @click.option(
     "--any-origin", is_flag=True, help="Send also dead letters whose origin their group's coordinator does not confirm."
 )
-@click.option(
-    "--as-shown", metavar="TEXT", default="", help="With --execute: send what the dry run has shown that printed TEXT."
-)
+@click.option("--as-shown", metavar="TEXT", help="With --execute: send what the dry run has shown that printed TEXT.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing. This is the default.")
 @click.option("--execute", is_flag=True, help="Send the records.")
 @JSON_OPTION
@@ -93,7 +91,7 @@ def redrive(
     keep_timestamp: bool,
     rate: int | None,
     any_origin: bool,
-    as_shown: str,
+    as_shown: str | None,
     dry_run: bool,
     execute: bool,
     as_json: bool,
@@ -111,6 +109,8 @@ def redrive(
     """
     if dry_run and execute:
         raise click.UsageError("Name either --dry-run or --execute.", context)
+    if as_shown == "" or (as_shown is not None and not execute):
+        raise click.UsageError("--as-shown needs the text that a dry run printed, and --execute.", context)
     from share_sink.errors import RedriveStopped  # importing takes a second, which --help does not need
     from share_sink.redrive.redrive import redrive as send
 
@@ -127,7 +127,7 @@ def redrive(
                 max_redrives=max_redrives,
                 watch=lambda so_far: tell(so_far.read),
                 origins=None if any_origin else lambda group_id: origins_of(admin(), group_id, dlq_topic),
-                as_shown=as_shown,
+                as_shown=as_shown or "",
                 keep_timestamp=keep_timestamp,
                 rate=rate,
             )

@@ -201,16 +201,13 @@ def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:
     """Returns the target of a reset for Admin.reset_offsets, and its shift_by."""
     if options["to_earliest"] or options["to_latest"]:
         return ("earliest" if options["to_earliest"] else "latest"), None
-    if options["to_datetime"] is not None:
-        return _datetime(options["to_datetime"]), None
-    if options["by_duration"] is not None:
-        return _duration(options["by_duration"]), None
-    if options["from_file"] is not None:
-        return _offsets_from_file(options["from_file"]), None
-    return ("earliest", options["shift_by"]) if options["to_offset"] is None else (options["to_offset"], None)
+    if options["shift_by"] is not None:
+        return "earliest", options["shift_by"]
+    targets = (options[each] for each in ("to_datetime", "by_duration", "from_file", "to_offset"))
+    return next(target for target in targets if target is not None), None
 
 
-def _datetime(text: str) -> datetime:
+def datetime_of(text: str) -> datetime:
     """Parse YYYY-MM-DDThh:mm:ss.sss; without a time zone it is UTC, as in Kafka's tool. Raises UsageError otherwise."""
     try:
         found = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
@@ -219,7 +216,8 @@ def _datetime(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
 
 
-def _duration(text: str) -> timedelta:
+def duration_of(text: str) -> timedelta:
+    """Parse PnDTnHnMnS. Raises UsageError otherwise."""
     from coordinator.config.iso_duration import parse_duration_ms
 
     duration_ms = parse_duration_ms(text)
@@ -228,7 +226,7 @@ def _duration(text: str) -> timedelta:
     return timedelta(milliseconds=duration_ms)
 
 
-def _offsets_from_file(path: str) -> dict[str, dict[int, int]]:
+def offsets_of_file(path: str) -> dict[str, dict[int, int]]:
     """Read a CSV file with topic,partition,offset in each line. Raises UsageError if the file can't be read, has no
     offsets, or has another form."""
     from coordinator.client.offset_resets import offsets_from_file

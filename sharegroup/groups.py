@@ -12,7 +12,7 @@ import click
 from sharegroup.actions_of_groups import STATES, action_of
 from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
-from sharegroup.group_actions import offset_range
+from sharegroup.group_actions import datetime_of, duration_of, offset_range, offsets_of_file
 from sharegroup.option_types import Group, Whole
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from coordinator.protocol.messages import GroupDescription
 
 Look = TypeVar("Look")
+
+
+def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Returns the callback of an option that is read before any broker is asked."""
+    return lambda context, option, text: None if text is None else read(text)
 
 
 @click.command(short_help="List, describe, reset, delete and release share groups, as kafka-share-groups.sh.")
@@ -89,13 +94,22 @@ Look = TypeVar("Look")
 @click.option("--all-topics", is_flag=True, help="With --reset-offsets: all topics of the group.")
 @click.option("--to-earliest", is_flag=True, help="Reset to the earliest offsets.")
 @click.option("--to-latest", is_flag=True, help="Reset to the latest offsets.")
-@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first records from this time on.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first records from so long ago on.")
+@click.option(
+    "--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", callback=_read_by(datetime_of),
+    help="Reset to the first records from this time on.",
+)  # fmt: skip
+@click.option(
+    "--by-duration", metavar="PnDTnHnMnS", callback=_read_by(duration_of),
+    help="Reset to the first records from so long ago on.",
+)  # fmt: skip
 @click.option("--to-offset", type=Whole(min=0), help="Reset to this offset.")
 @click.option(
     "--shift-by", type=Whole("records"), help="Move the start offsets by this number, back if it is negative."
 )
-@click.option("--from-file", metavar="CSV", help="Reset to the offsets in a file: topic,partition,offset in each line.")
+@click.option(
+    "--from-file", metavar="CSV", callback=_read_by(offsets_of_file),
+    help="Reset to the offsets in a file: topic,partition,offset in each line.",
+)  # fmt: skip
 @click.option(
     "--timeout",
     "timeout_ms",

@@ -74,6 +74,9 @@ def in_flight(
           --topic orders:0 --history 1207
     """
     place = _place_of(topics, history)
+    filtered = states, held_longer_than_ms, progress_stale_longer_than_ms, member_id or None
+    if place is not None and any(each is not None for each in filtered):
+        raise click.UsageError("--history shows one record: leave out the options that select records.")
     filters = {
         "only_state": record_states(states),
         "held_longer_than_ms": held_longer_than_ms,

@@ -44,12 +44,23 @@ def read_options(path: str) -> dict[str, str]:
         reason = 'it is JSON, and has to have a line KEY=VALUE for each value, or to be an object, as {"KEY": "VALUE"}.'
         raise InvalidPropertiesFile(path=path, reason=reason)
     if not text.lstrip().startswith("{"):
-        return parsed(path, text)
+        return _by_one_spelling(path, parsed(path, text))
     try:
-        found = json.loads(text, object_pairs_hook=lambda pairs: once(path, pairs))
+        found = _by_one_spelling(path, json.loads(text, object_pairs_hook=lambda pairs: once(path, pairs)))
     except ValueError as error:
         raise InvalidPropertiesFile(path=path, reason=f"it is not JSON: {error}.") from None
+    if nulls := [name for name, value in found.items() if value is None]:
+        raise InvalidPropertiesFile(path=path, reason=f"{nulls[0]} is null: give it a value, or leave it out.")
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+
+
+def _by_one_spelling(path: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options, of which no two may differ by case alone: Spark takes them for one."""
+    names: dict[str, str] = {}
+    for name in found:
+        if (other := names.setdefault(name.lower(), name)) != name:
+            raise InvalidPropertiesFile(path=path, reason=f"{other} and {name} are one option: Spark ignores case.")
+    return found
 
 
 def of_host() -> Iterator[Found]:

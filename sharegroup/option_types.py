@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.types import StringParamType
 
+from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.topic_names import is_topic_name
 
 
@@ -56,9 +57,15 @@ class Group(StringParamType):
     """The name of a share group."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the name. Raises BadParameter if it is empty."""
+        """Returns the name. Raises BadParameter if no group can have it."""
+        from coordinator.protocol.group_ids import check_group_id
+
         if not value.strip():
             self.fail("it is empty: name a share group", param, ctx)
+        try:
+            check_group_id(value)
+        except ShareGroupError as error:
+            self.fail(str(error), param, ctx)
         return value
 
 

@@ -98,10 +98,18 @@ _NOTHING = Consumption()
     "the next poll (implicit mode).",
 )
 @click.option(
-    "--fetch-size", type=Whole("bytes"), default=1048576, show_default=True, help="Bytes of one fetch of a partition."
-)
+    "--fetch-size",
+    type=Whole("bytes", min=1, max=10**9),
+    default=1048576,
+    show_default=True,
+    help="Bytes of one fetch of a partition.",
+)  # fmt: skip
 @click.option(
-    "--socket-buffer-size", type=Whole("bytes"), default=2097152, show_default=True, help="Bytes that TCP may receive."
+    "--socket-buffer-size",
+    type=Whole("bytes", min=0, max=10**8),
+    default=2097152,
+    show_default=True,
+    help="Bytes that TCP may receive.",
 )
 @click.option(
     "--timeout", "timeout_ms", type=Whole("milliseconds", min=0), default=10000, show_default=True,

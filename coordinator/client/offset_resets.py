@@ -53,23 +53,31 @@ def _by_partition(to: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, in
     return offsets
 
 
+def _add(offsets: dict[str, dict[int, int]], topic: str, partition: int, offset: int, file: str, line: int) -> None:
+    if offset < 0:
+        raise InvalidReset(what=file, reason=f"line {line}: an offset can't be negative")
+    if partition in offsets.setdefault(topic, {}):
+        raise InvalidReset(what=file, reason=f"line {line}: {topic}-{partition} is there twice")
+    offsets[topic][partition] = offset
+
+
 def offsets_from_file(path: str) -> dict[str, dict[int, int]]:
     """The offsets in a CSV file of topic,partition,offset, as kafka-share-groups.sh --export writes it. Raises
     InvalidReset if the file can't be read, or a line is not of that form."""
     offsets: dict[str, dict[int, int]] = {}
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
             for row in rows:
                 if row:
                     topic, partition, offset = (cell.strip() for cell in row)
-                    offsets.setdefault(topic, {})[int(partition)] = int(offset)
+                    _add(offsets, topic, int(partition), int(offset), f"file {path}", rows.line_num)
     except OSError as error:
         raise InvalidReset(what=f"file {path}", reason=error.strerror or type(error).__name__) from None
     except UnicodeDecodeError as error:
         raise InvalidReset(what=f"file {path}", reason=f"it is no text in UTF-8 ({error.reason})") from None
     except ValueError:
-        raise InvalidReset(what=f"file {path}", reason=f"line {rows.line_num} is not topic,partition,offset") from None
+        raise InvalidReset(what=f"file {path}", reason=f"line {rows.line_num} is not as orders,0,1207") from None
     if not offsets:
         raise InvalidReset(what=f"file {path}", reason="it has no offsets")
     return offsets

@@ -78,9 +78,7 @@ class GroupConfig:
 
 
 _GROUP = "share group configuration"
-_OF_COORDINATOR = (
-    "it is a key of the coordinator: set it as an option of a query, or in the coordinator's file"
-)
+_OF_COORDINATOR = "it is a key of the coordinator: set it as an option of a query, or in the coordinator's file"
 _OF_QUERY = "keys of a group have dots, as share.session.timeout.ms: set an option of a query at the query"
 
 

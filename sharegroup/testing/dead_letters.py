@@ -23,9 +23,7 @@ def dead_letters(group: str | None = None, *, topic: str | None = None, address:
         NoTestBroker: no broker runs there.
     """
     if group is None and topic is None:
-        raise TypeError(
-            "dead_letters() needs a group, as dead_letters('billing'), or a topic, as topic='dlq'"
-        )
+        raise TypeError("dead_letters() needs a group, as dead_letters('billing'), or a topic, as topic='dlq'")
     broker, kinds = running("dead_letters", address), list[bool]()
     if group is not None and topic is not None:
         with broker.admin() as admin:
@@ -33,8 +31,6 @@ def dead_letters(group: str | None = None, *, topic: str | None = None, address:
     name = dead_letter_topic(broker.kafka, group, topic)
     found = list(read_dead_letters(name, broker.kafka, watch=kinds.append))
     if kinds and not found:
-        raise ValueError(
-            f"topic {name} has {len(kinds)} records, but no dead letter: name the dead letter topic"
-        )
+        raise ValueError(f"topic {name} has {len(kinds)} records, but no dead letter: name the dead letter topic")
     wanted = [each for each in found if group in (None, each.group_id)]
     return sorted(wanted, key=lambda each: (each.origin_topic, each.origin_partition, each.origin_offset))

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,10 +65,10 @@ class Place:
         return open_sink(given, columns or schema(REQUIRED), overwrite=overwrite)
 
     def command(self, line: str) -> object:
-        """The line that the command prints; its words are separated by spaces."""
+        """The line that the command prints."""
         printed = io.StringIO()
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            status = run_command([word.replace("FOLDER", str(self.folder)) for word in line.split()])
+            status = run_command([word.replace("FOLDER", str(self.folder)) for word in shlex.split(line)])
         assert status in (1, 2), printed.getvalue()
         return printed.getvalue()
 

@@ -67,6 +67,16 @@ def options_file(written: str, says: str, text: str) -> Row:
     return Row(f"query.properties: {written}", says, run)
 
 
+def reset_file(text: str, says: str) -> Row:
+    """A row of a file of ``sharegroup groups --from-file``."""
+
+    def run(place: Place) -> object:
+        place.file("offsets.csv", text)
+        return place.command(f"{RESET} --group billing --from-file FOLDER/offsets.csv")
+
+    return Row(f"offsets.csv: {text!r}", says, run)
+
+
 def variable(name: str, value: str, says: str) -> Row:
     """A row of an environment variable."""
 
@@ -79,6 +89,9 @@ def variable(name: str, value: str, says: str) -> Row:
 
 
 LISTED = "groups --bootstrap-server localhost:9092"
+RESET = f"{LISTED} --reset-offsets"
+REDRIVE = "dlq redrive --bootstrap-server localhost:9092 --topic dlq"
+IN_FLIGHT = "in-flight --bootstrap-server localhost:9092 --group billing"
 THIRD = [
     # --- a path that is none, a template that nothing filled
     secured("kafka.ssl.ca.location=~/ca.pem", "nothing replaces ~", TLS),
@@ -175,4 +188,19 @@ THIRD = [
     command("groups --bootstrap-servers localhost:9092 --list", "--bootstrap-server"),
     command("coordinator --make-token FOLDER", "not overwritten"),
     command("top --bootstrap-server localhost:9092 --interval abc", "--interval"),
+    command("groups --bootstrap-server localhost:99999 --list", "no valid port"),
+    command(f"{LISTED} --describe --group ' billing'", "a blank"),
+    command(f"{RESET} --group billing --group payments --to-earliest --all-topics", "takes one --group"),
+    reset_file("topic,partition,offset", "not as orders,0,1207"),
+    reset_file("orders,0,5\norders,0,6", "orders-0 is there twice"),
+    reset_file("orders,0,-1", "can't be negative"),
+    command(f"{LISTED} --delete-offsets --group billing --topic orders:0", "whole topics: --topic orders"),
+    command("configs unset --bootstrap-server localhost:9092 --group billing share.order=none", "share.order"),
+    command(f"{REDRIVE} --as-shown '' --execute", "dry run printed"),
+    command(f"{REDRIVE} --as-shown abc", "dry run printed"),
+    command(f"{IN_FLIGHT} --topic orders:0 --history 5 --state ACQUIRED", "leave out the options"),
+    command("perf --bootstrap-server localhost:9092 --topic orders --num-records 1 --fetch-size -1", "--fetch-size"),
+    command("check --options billing.json --master foo", "spark://HOST:PORT"),
+    options_file("subscribe and Subscribe", "Spark ignores case", "subscribe=orders\nSubscribe=payments\n"),
+    options_file("a null", "kafka.group.id is null", '{"kafka.group.id": null}'),
 ]

@@ -252,7 +252,7 @@ def test_any_text_is_a_condition_or_raises_invalid_condition(text):
         ([*COMMAND, "--dry-run", "--execute"], "either --dry-run or --execute"),
         (
             [*COMMAND, "--where", "tenant"],
-            "The condition tenant of a redrive can't be used: it is neither",
+            "The condition tenant can't be used: it is neither",
         ),
         ([*COMMAND, "--where", "message~=("], "'(' is no regular expression"),
         ([*COMMAND, "--max-redrives", "0"], "--max-redrives"),
