@@ -20,7 +20,7 @@ from coordinator.admin.admin import Admin
 from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
-from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, UnknownSharePartition
+from coordinator.protocol.errors import ShareGroupError, UnknownSharePartition
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
 from sharegroup.doctor.findings import GroupFacts
@@ -92,7 +92,7 @@ class Chart:
 
 def show_group(visit: Visit) -> Response:
     """The page of a group."""
-    group_id = visit.text("group")
+    group_id = visit.group_id
     admin = visit.admin
     visit.site.watch.opened([group_id])
     calls: list[Future[Any]] = [
@@ -290,11 +290,9 @@ class Cell:
 
 
 def partition_of(visit: Visit) -> PartitionDescription:
-    """Returns the share partition in the address. Raises GroupIdNotFound or UnknownSharePartition if it does not
-    exist."""
-    group_id, topic, index = visit.text("group"), visit.text("topic"), visit.number("partition")
-    if not group_id:
-        raise GroupIdNotFound(group_id=group_id)
+    """Returns the share partition in the address. Raises BadRequest if it names no group, and
+    GroupIdNotFound or UnknownSharePartition if that does not exist."""
+    group_id, topic, index = visit.group_id, visit.text("topic"), visit.number("partition")
     for found in visit.admin.list_offsets(group_id, [topic], partitions=[index]).partitions:
         if (found.topic, found.partition) == (topic, index):
             return found
@@ -304,7 +302,7 @@ def partition_of(visit: Visit) -> PartitionDescription:
 def show_partition(visit: Visit) -> Response:
     """The page of a partition: the offsets ``first`` to ``last``, by default the whole window."""
     partition = partition_of(visit)
-    group_id = visit.text("group")
+    group_id = visit.group_id
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     first = min(max(visit.number("first", start), start), end - 1)
     last = min(max(visit.number("last", end - 1), first), end - 1)

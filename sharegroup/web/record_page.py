@@ -30,7 +30,7 @@ def show_record(visit: Visit) -> Response:
     run, now_ms = _run_at(visit, partition, offset)
     return visit.page(
         "record.html",
-        group_id=visit.text("group"),
+        group_id=visit.group_id,
         partition=partition,
         offset=offset,
         run=run,
@@ -46,10 +46,10 @@ def show_history(visit: Visit) -> Response:
     """The history of the record, from the state log. This page does not refresh itself, since each refresh would read
     the log."""
     partition, offset = partition_of(visit), visit.number("offset")
-    found = visit.admin.history(visit.text("group"), partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
+    found = visit.admin.history(visit.group_id, partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
     return visit.page(
         "history.html",
-        group_id=visit.text("group"),
+        group_id=visit.group_id,
         partition=partition,
         offset=offset,
         history=found,
@@ -69,7 +69,7 @@ def show_content(visit: Visit) -> Response:
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)
     return visit.page(
         "content.html",
-        group_id=visit.text("group"),
+        group_id=visit.group_id,
         partition=partition,
         offset=offset,
         record=record,
@@ -80,7 +80,7 @@ def show_content(visit: Visit) -> Response:
 def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:
     """Returns the run with the record, and the coordinator's time; None if the record is outside of the window."""
     cursor = (partition.topic_id, partition.partition, offset)
-    page = visit.admin.in_flight(visit.text("group"), only_state=RECORD_STATES, cursor=cursor, limit=1)
+    page = visit.admin.in_flight(visit.group_id, only_state=RECORD_STATES, cursor=cursor, limit=1)
     for run in page.runs:
         if (run.topic_id, run.partition) == cursor[:2] and run.first <= offset <= run.last:
             return run, page.now_ms

@@ -172,6 +172,13 @@ class Visit:
             raise BadRequest(what=f"{label(name)}: it has more than {MOST_TEXT} characters.", field=name)
         return found
 
+    @property
+    def group_id(self) -> str:
+        """Returns the group of the form or of the address. Raises BadRequest if none is named."""
+        if not (found := self.text("group")):
+            raise BadRequest(what="The address names no group: choose one from the list of groups.", field="group")
+        return found
+
     def number(self, name: str, default: int | None = None, *, least: int = 0) -> int:
         """Returns a whole number of the form or of the address. Raises BadRequest if the number is missing, is no whole
         number, or is below ``least``."""
