@@ -21,12 +21,7 @@ from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD
 
 
-@mistake(
-    rules.OFFSETS_ARE_ACCOUNTED_FOR,
-    tests=("core/test_accounts::test_records_that_retention_takes_from_share_consumers_are_counted",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, retention=1)),),
-    model=0,
-)
+@mistake(rules.OFFSETS_ARE_ACCOUNTED_FOR, explorer=(SmallWorld(ONE_RECORD, Budget(1, retention=1)),), model=0)
 def count_nothing_that_kafka_removed(patch: Patch) -> None:
     right = SharePartition.move_log_start
 
@@ -38,12 +33,7 @@ def count_nothing_that_kafka_removed(patch: Patch) -> None:
     patch.setattr(SharePartition, "move_log_start", move_log_start)
 
 
-@mistake(
-    rules.REASONS_ARE_TRUE,
-    tests=("core/test_accounts::test_what_a_plans_start_finds_removed_is_no_gap",),
-    simulator=(Seeds("removals"),),
-    model=0,
-)
+@mistake(rules.REASONS_ARE_TRUE, simulator=(Seeds("removals"),), model=0)
 def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
     right = failed_deliveries.removed_records
 
@@ -53,21 +43,12 @@ def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
     patch.setattr(reclaim_plan, "removed_records", removed_records)
 
 
-@mistake(
-    rules.REASONS_ARE_TRUE,
-    tests=("core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",),
-    simulator=(Seeds("removals"),),
-    model=0,
-)
+@mistake(rules.REASONS_ARE_TRUE, simulator=(Seeds("removals"),), model=0)
 def accept_what_a_batch_went_on_without(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "is_unread", lambda *arguments: False)
 
 
-@mistake(
-    rules.REASONS_ARE_TRUE,
-    tests=("core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",),
-    model=0,
-)
+@mistake(rules.REASONS_ARE_TRUE, model=0)
 def forget_in_snapshots_that_tasks_go_on_without_records(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(
@@ -75,11 +56,7 @@ def forget_in_snapshots_that_tasks_go_on_without_records(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.OFFSETS_ARE_ACCOUNTED_FOR,
-    tests=("core/test_accounts::test_a_reset_counts_what_it_skips_and_repeats",),
-    model=0,
-)
+@mistake(rules.OFFSETS_ARE_ACCOUNTED_FOR, model=0)
 def count_nothing_that_a_reset_skips(patch: Patch) -> None:
     right = SharePartition._count_reset
 
@@ -90,11 +67,7 @@ def count_nothing_that_a_reset_skips(patch: Patch) -> None:
     patch.setattr(SharePartition, "_count_reset", count_reset)
 
 
-@mistake(
-    rules.OFFSETS_ARE_ACCOUNTED_FOR,
-    tests=("core/test_accounts::test_records_that_go_with_their_topic_are_counted_apart",),
-    model=0,
-)
+@mistake(rules.OFFSETS_ARE_ACCOUNTED_FOR, model=0)
 def count_a_deleted_topics_records_as_removed(patch: Patch) -> None:
     right = SharePartition._count_removed
 

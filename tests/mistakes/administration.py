@@ -32,15 +32,7 @@ ONCE = "service/test_actions_once::test_"
 BY_PARTITION = "service/test_offsets_by_partition::test_"
 
 
-@mistake(
-    rules.RESET_KEEPS_COUNTS,
-    tests=(
-        TESTS + "a_reset_delivers_done_records_again_with_higher_counts",
-        TESTS + "receipts_of_before_a_reset_fit_no_later_delivery",
-    ),
-    simulator=(Seeds("administration"),),
-    model=0,
-)
+@mistake(rules.RESET_KEEPS_COUNTS, simulator=(Seeds("administration"),), model=0)
 def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
     def redeliver(self: SharePartition, end_offset: int) -> None:
         self.highest_count = 0
@@ -48,12 +40,7 @@ def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
     patch.setattr(SharePartition, "redeliver", redeliver)
 
 
-@mistake(
-    rules.RESET_TAKES_FROM_PLANS,
-    tests=(TESTS + "a_committed_batch_of_before_a_reset_acknowledges_nothing",),
-    simulator=(Seeds("administration"),),
-    model=0,
-)
+@mistake(rules.RESET_TAKES_FROM_PLANS, simulator=(Seeds("administration"),), model=0)
 def keep_plan_ids_in_a_reset(patch: Patch) -> None:
     right = SharePartition.altered
 
@@ -74,9 +61,7 @@ def keep_plan_ids_in_a_reset(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, OffsetsAltered, alter)
 
 
-@mistake(
-    rules.DEAD_LETTER_FIRST, tests=(TESTS + "dead_letters_that_wait_below_a_new_start_are_still_written",), model=2
-)
+@mistake(rules.DEAD_LETTER_FIRST, model=2)
 def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
     right = SharePartition.altered
 
@@ -88,15 +73,7 @@ def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
     patch.setattr(SharePartition, "altered", altered)
 
 
-@mistake(
-    rules.RESET_TAKES_FROM_PLANS,
-    rules.DELETED_GROUP_LEAVES_NOTHING,
-    tests=(
-        TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",
-        TESTS + "a_group_with_members_is_not_deleted",
-    ),
-    model=0,
-)
+@mistake(rules.RESET_TAKES_FROM_PLANS, rules.DELETED_GROUP_LEAVES_NOTHING, model=0)
 def reset_a_group_with_members(patch: Patch) -> None:
     patch.setattr(administer, "_check_empty", lambda *_, **__: None)
 
@@ -110,21 +87,12 @@ def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
     patch.setattr(administer, "_check_heard", lambda *_: None)
 
 
-@mistake(
-    rules.HELD_RECORDS_ARE_THEIR_HOLDERS,
-    tests=(TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",),
-    simulator=(Seeds("administration"),),
-    model=0,
-)
+@mistake(rules.HELD_RECORDS_ARE_THEIR_HOLDERS, simulator=(Seeds("administration"),), model=0)
 def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
     patch.setattr(administer, "_check_not_held", lambda group, command, segment: None)
 
 
-@mistake(
-    rules.TRIES_BEGIN_ANEW_BY_HAND,
-    tests=(TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
-    model=1,
-)
+@mistake(rules.TRIES_BEGIN_ANEW_BY_HAND, model=1)
 def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
     right = administer._by_hand
 
@@ -135,9 +103,7 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
     patch.setattr(administer, "_by_hand", by_hand)
 
 
-@mistake(
-    rules.TRIES_BEGIN_ANEW_BY_HAND, tests=(TESTS + "a_release_by_hand_resets_the_records_failures_to_zero",), model=0
-)
+@mistake(rules.TRIES_BEGIN_ANEW_BY_HAND, model=0)
 def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     right = administer._by_hand
 
@@ -150,7 +116,7 @@ def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     patch.setattr(administer, "_by_hand", by_hand)
 
 
-@mistake(rules.RESET_KEEPS_COUNTS, tests=(TESTS + "delivery_counts_keep_rising_after_offsets_are_deleted",), model=0)
+@mistake(rules.RESET_KEEPS_COUNTS, model=0)
 def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
     def alter(self: ShareGroup, record: OffsetsAltered) -> None:
         right(self, record)
@@ -160,11 +126,7 @@ def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, OffsetsAltered, alter)
 
 
-@mistake(
-    rules.DELETED_GROUP_LEAVES_NOTHING,
-    tests=(TESTS + "a_recreated_group_has_no_members_and_refuses_the_old_plans",),
-    model=4,
-)
+@mistake(rules.DELETED_GROUP_LEAVES_NOTHING, model=4)
 def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
     def delete(self: ShareGroup, record: GroupDeleted) -> None:
         members = dict(self.members)

@@ -15,9 +15,7 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 OF_ASSIGNMENTS = "core/test_assignment::"
 
 
-@mistake(
-    rules.ASSIGNMENT_EPOCH_NEVER_FALLS, tests=(f"{OF_ASSIGNMENTS}test_epochs_never_go_back_over_a_takeover",), model=0
-)
+@mistake(rules.ASSIGNMENT_EPOCH_NEVER_FALLS, model=0)
 def begin_the_assignment_epochs_anew(patch: Patch) -> None:
     """A later owner counts from the last snapshot on."""
     patch.setattr(AssignmentMade, "durable", False)
@@ -40,11 +38,7 @@ def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, SessionEnded, session_ended)
 
 
-@mistake(
-    rules.REVOKED_IS_STILL_HELD,
-    tests=(f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",),
-    model=0,
-)
+@mistake(rules.REVOKED_IS_STILL_HELD, model=0)
 def refuse_what_a_revoked_member_acknowledges(patch: Patch) -> None:
     right = acknowledge.check_held
 

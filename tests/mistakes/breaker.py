@@ -14,22 +14,22 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 OF = "core/test_release_breaker::test_"
 
 
-@mistake(rules.BREAKER_PAUSES, tests=(f"{OF}pauses_grow_as_the_backoff_of_a_release",), model=1)
+@mistake(rules.BREAKER_PAUSES, model=1)
 def acquire_at_once_though_the_breaker_is_open(patch: Patch) -> None:
     patch.setattr(acquire_plan, "pause_ms", lambda breaker, config, now_ms: 0)
 
 
-@mistake(rules.BREAKER_PAUSES, tests=(f"{OF}while_it_is_open_a_plan_is_small_then_large_again",), model=1)
+@mistake(rules.BREAKER_PAUSES, model=1)
 def try_a_whole_batch_while_the_breaker_is_open(patch: Patch) -> None:
     patch.setattr(acquire_plan, "PROBE_RECORDS", 1_000_000)
 
 
-@mistake(rules.BREAKER_PAUSES, tests=(f"{OF}records_that_are_bad_for_good_hold_up_no_others",), model=0)
+@mistake(rules.BREAKER_PAUSES, model=0)
 def try_only_what_was_released_while_the_breaker_is_open(patch: Patch) -> None:
     patch.setattr(acquire_plan, "most_returned", lambda most, config: most)
 
 
-@mistake(rules.BREAKER_PAUSES, tests=(f"{OF}it_survives_a_takeover_a_snapshot_and_a_restart_of_the_query",), model=0)
+@mistake(rules.BREAKER_PAUSES, model=0)
 def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
     right = replay._REPLAY[MemberProgressKept]
 
@@ -40,23 +40,18 @@ def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, MemberProgressKept, kept)
 
 
-@mistake(
-    rules.BREAKER_KEEPS_TRIES,
-    tests=(f"{OF}an_outage_of_an_hour_uses_up_one_try",),
-    simulator=(Seeds("outages", 2),),
-    model=0,
-)
+@mistake(rules.BREAKER_KEEPS_TRIES, simulator=(Seeds("outages", 2),), model=0)
 def use_up_tries_while_the_breaker_is_open(patch: Patch) -> None:
     right = complete_plan.judged
     patch.setattr(complete_plan, "judged", lambda *args, **facts: (right(*args, **facts)[0], False))
 
 
-@mistake(rules.BREAKER_KEEPS_TRIES, tests=(f"{OF}a_second_query_of_the_service_uses_up_no_further_try",), model=0)
+@mistake(rules.BREAKER_KEEPS_TRIES, model=0)
 def use_up_a_try_with_each_query_of_the_service(patch: Patch) -> None:
     right = complete_plan.judged
     patch.setattr(complete_plan, "judged", lambda *args, **facts: right(*args, **{**facts, "others": ()}))
 
 
-@mistake(rules.BREAKER_KEEPS_TRIES, tests=(f"{OF}a_veto_of_an_earlier_attempt_says_nothing_of_the_service",), model=1)
+@mistake(rules.BREAKER_KEEPS_TRIES, model=1)
 def take_a_veto_for_an_outage(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_blames_the_service", lambda self, run, verdict: True)

@@ -26,12 +26,7 @@ from tests.simulation.simulated_coordinator import CoordinatorProcess
 from tests.simulation.simulated_world import Task
 
 
-@mistake(
-    rules.DEAD_LETTER_FIRST,
-    tests=("core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",),
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=1,
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", WITH_SINKS),), model=1)
 def archive_before_the_dead_letter(patch: Patch) -> None:
     right = changes.archived
 
@@ -42,22 +37,12 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
     patch.setattr(complete_plan, "archived", archived)
 
 
-@mistake(
-    rules.DEAD_LETTER_FIRST,
-    tests=("core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",),
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=0,
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", WITH_SINKS),), model=0)
 def move_the_window_past_archiving_records(patch: Patch) -> None:
     patch.setattr(runs, "TERMINAL", runs.TERMINAL | {RecordState.ARCHIVING})
 
 
-@mistake(
-    rules.DEAD_LETTER_FIRST,
-    tests=("core/test_dead_letters::test_retention_takes_no_record_out_of_the_dead_letter_queue",),
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=2,
-)
+@mistake(rules.DEAD_LETTER_FIRST, simulator=(Seeds("sinks", WITH_SINKS),), model=2)
 def let_retention_archive_archiving_records(patch: Patch) -> None:
     patch.setattr(share_partition, "_STAYS", frozenset({RecordState.ACQUIRED}))
 

@@ -38,7 +38,6 @@ def _give_back(patch: Patch, changed: Any) -> None:
 
 @mistake(
     rules.DEFERRAL_IS_NO_TRY,
-    tests=(TESTS + "deferrals_never_give_a_record_up",),
     explorer=(SmallWorld(DEFERS, Budget(1, deferrals=1)),),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
@@ -47,12 +46,7 @@ def count_a_try_for_a_deferral(patch: Patch) -> None:
     _give_back(patch, lambda run: run._replace(releases=run.releases + 1))
 
 
-@mistake(
-    rules.DEFERRAL_IS_NO_TRY,
-    tests=(TESTS + "a_deferred_record_comes_again_without_a_try",),
-    simulator=(Seeds("deferrals", 0),),
-    model=DEFERRING,
-)
+@mistake(rules.DEFERRAL_IS_NO_TRY, simulator=(Seeds("deferrals", 0),), model=DEFERRING)
 def count_a_failure_for_a_deferral(patch: Patch) -> None:
     _give_back(patch, lambda run: run._replace(failures=run.failures + 1))
 
@@ -64,7 +58,6 @@ def end_the_quarantine_of_a_deferred_record(patch: Patch) -> None:
 
 @mistake(
     rules.DEFERRAL_IS_NO_TRY,
-    tests=(TESTS + "a_deferred_record_comes_again_without_a_try",),
     explorer=(SmallWorld(DEFERS, Budget(1, deferrals=1)),),
     simulator=(Seeds("deferrals", 0),),
     model=DEFERRING,
@@ -73,12 +66,7 @@ def keep_a_deferred_record_locked(patch: Patch) -> None:
     patch.setattr(complete_plan, "given_back", lambda run: run)
 
 
-@mistake(
-    rules.DEFERRAL_IS_NO_TRY,
-    tests=(TESTS + "a_deferral_has_the_delay_of_its_row_alone",),
-    simulator=(Seeds("deferrals", 0),),
-    model=DEFERRING,
-)
+@mistake(rules.DEFERRAL_IS_NO_TRY, simulator=(Seeds("deferrals", 0),), model=DEFERRING)
 def delay_a_deferral_as_a_release(patch: Patch) -> None:
     right = complete_plan._Completion._decision
 
@@ -92,7 +80,7 @@ def delay_a_deferral_as_a_release(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_decision", decision)
 
 
-@mistake(rules.DEFERRAL_IS_NO_TRY, tests=(TESTS + "a_deferral_has_the_delay_of_its_row_alone",), model=DEFERRING)
+@mistake(rules.DEFERRAL_IS_NO_TRY, model=DEFERRING)
 def lose_the_delay_of_a_deferral(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "GIVES_BACK", frozenset({AcknowledgeType.RELEASE}))
 
@@ -104,12 +92,7 @@ def give_an_available_now_run_what_it_deferred(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_at_once", NO_DELAY)
 
 
-@mistake(
-    rules.ORDER_IS_A_PREFIX,
-    tests=(TESTS + "a_deferral_with_a_delay_holds_up_its_partition",),
-    simulator=(Seeds("deferrals", 4),),
-    model=DEFERRING + ORDERED + 1,
-)
+@mistake(rules.ORDER_IS_A_PREFIX, simulator=(Seeds("deferrals", 4),), model=DEFERRING + ORDERED + 1)
 def let_later_records_pass_a_deferred_one(patch: Patch) -> None:
     def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
         runs: Iterable[Segment] = partition.runs.available(now_ms)
@@ -124,11 +107,7 @@ def let_later_records_pass_a_deferred_one(patch: Patch) -> None:
         patch.setattr(module, "returned", returned)
 
 
-@mistake(
-    rules.REPLAY_RECLAIMS_ALL,
-    tests=(TESTS + "a_replay_reads_deferred_records_again_which_it_may_accept",),
-    model=DEFERRING,
-)
+@mistake(rules.REPLAY_RECLAIMS_ALL, model=DEFERRING)
 def leave_deferred_records_out_of_a_replay(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._come_back
 
@@ -146,7 +125,6 @@ def _without_deferrals(staged: Iterable[StagedRun]) -> tuple[StagedRun, ...]:
 
 @mistake(
     rules.SNAPSHOT_IS_WHOLE,
-    tests=(TESTS + "a_staged_deferral_outlives_the_coordinator",),
     explorer=(SmallWorld(DEFERS, Budget(2, deferrals=1, restarts=1)),),
     simulator=(Seeds("deferrals", 14),),
     model=DEFERRING,
@@ -162,12 +140,7 @@ def leave_staged_deferrals_out_of_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_staged_records", staged)
 
 
-@mistake(
-    rules.DEFERRALS_ALONE_PAUSE,
-    tests=(TESTS + "batches_of_deferred_records_alone_open_the_breaker",),
-    simulator=(Seeds("deferrals", 4),),
-    model=DEFERRING + 17,
-)
+@mistake(rules.DEFERRALS_ALONE_PAUSE, simulator=(Seeds("deferrals", 4),), model=DEFERRING + 17)
 def slow_no_query_that_defers_all(patch: Patch) -> None:
     right = complete_plan._Completion._judge
 
@@ -178,7 +151,7 @@ def slow_no_query_that_defers_all(patch: Patch) -> None:
     patch.setattr(complete_plan._Completion, "_judge", judge)
 
 
-@mistake(rules.DEFERRALS_ALONE_PAUSE, tests=(TESTS + "deferred_records_have_no_weight_beside_others",), model=DEFERRING)
+@mistake(rules.DEFERRALS_ALONE_PAUSE, model=DEFERRING)
 def slow_a_query_that_defers_beside_others(patch: Patch) -> None:
     right = complete_plan.judged
 

@@ -48,31 +48,17 @@ def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.ACQUISITION_IS_DURABLE,
-    tests=("core/test_plans::test_every_acquisition_is_durable",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.ACQUISITION_IS_DURABLE, explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),), simulator=(Seeds(),))
 def acquire_without_appending(patch: Patch) -> None:
     patch.setattr(PlanAcquired, "durable", False)
 
 
-@mistake(
-    rules.ONE_FAILURE_A_DELIVERY,
-    tests=("core/test_plans::test_a_start_is_durable_so_that_a_replay_counts_after_a_crash",),
-    simulator=(Seeds(),),
-)
+@mistake(rules.ONE_FAILURE_A_DELIVERY, simulator=(Seeds(),))
 def start_without_appending(patch: Patch) -> None:
     patch.setattr(PlanStarted, "durable", False)
 
 
-@mistake(
-    rules.SNAPSHOT_IS_WHOLE,
-    tests=("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.SNAPSHOT_IS_WHOLE, explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),), simulator=(Seeds(),))
 def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_kept_plans", lambda self: [])
 
@@ -84,11 +70,7 @@ def leave_appends_out_of_the_snapshot_that_is_under_way(patch: Patch) -> None:
     patch.setattr(SnapshotInSteps, "appended", lambda self, records: None)
 
 
-@mistake(
-    rules.NEWEST_PLAN_REPLAYS_EMPTY,
-    tests=("core/test_plans::test_newest_plan_without_runs_replays_empty",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
-)
+@mistake(rules.NEWEST_PLAN_REPLAYS_EMPTY, explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),))
 def forget_newest_plans_without_runs(patch: Patch) -> None:
     right = partitions._drop_plans_nobody_carries
 
@@ -112,7 +94,6 @@ def nobody_comes_back_after_a_load(patch: Patch) -> None:
 
 @mistake(
     rules.SNAPSHOT_IS_WHOLE,
-    tests=("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -121,12 +102,7 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_staged_records", lambda self: iter(()))
 
 
-@mistake(
-    rules.SNAPSHOT_IS_WHOLE,
-    tests=("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
-    simulator=(Seeds("sinks", 105),),
-    model=4,
-)
+@mistake(rules.SNAPSHOT_IS_WHOLE, simulator=(Seeds("sinks", 105),), model=4)
 def forget_disagreements_in_snapshots(patch: Patch) -> None:
     right = snapshot._staged_records
 

@@ -107,10 +107,7 @@ def never_forget_a_topic(patch: Patch) -> None:
 
 @mistake(
     rules.OFFSETS_ARE_ACCOUNTED_FOR,
-    tests=(
-        "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
-        "core/test_forgotten_topics::test_offsets_that_an_administrator_deletes_stay_counted",
-    ),
+    tests=("core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",),
     model=0,
 )
 def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:

@@ -21,12 +21,7 @@ from tests.protocol.setting import Budget
 from tests.protocol.worlds import SLICES
 
 
-@mistake(
-    rules.CUT_COMES_FIRST,
-    tests=("core/test_isolation::test_the_cut_comes_first",),
-    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.CUT_COMES_FIRST, explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),), simulator=(Seeds(),))
 def forget_that_the_cut_comes_first(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._return
 
@@ -37,12 +32,7 @@ def forget_that_the_cut_comes_first(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_return", returned)
 
 
-@mistake(
-    rules.CUT_COMES_FIRST,
-    tests=("core/test_isolation::test_the_cut_comes_first",),
-    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
-    simulator=(Seeds(),),
-)
+@mistake(rules.CUT_COMES_FIRST, explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),), simulator=(Seeds(),))
 def forget_the_cut(patch: Patch) -> None:
     patch.setattr(reclaim_plan, "slice_size", lambda *a: None)
 
@@ -52,11 +42,7 @@ def forget_to_cut_what_is_acquired(patch: Patch) -> None:
     patch.setattr(acquire_plan, "slice_size", lambda *a: None)
 
 
-@mistake(
-    rules.FAILED_TRIAL_ARCHIVES,
-    tests=("core/test_quarantine::test_a_failure_at_the_limit_quarantines",),
-    simulator=(Seeds(),),
-)
+@mistake(rules.FAILED_TRIAL_ARCHIVES, simulator=(Seeds(),))
 def archive_at_the_limit(patch: Patch) -> None:
     for stage in isolation.IN_BATCHES:
         for event in (IsolationEvent.FAIL_AT_LIMIT, IsolationEvent.FAIL_AT_LIMIT_ALONE):
@@ -76,15 +62,7 @@ def isolate_by_releases_too(patch: Patch) -> None:
     patch.setattr(acquire_plan, "slice_size", lambda *a: 1)
 
 
-@mistake(
-    rules.JUDGED_BY_WHO_HAD_IT,
-    tests=(
-        "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_a_query_failed",
-        "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed",
-    ),
-    simulator=(Seeds(first=32),),
-    model=0,
-)
+@mistake(rules.JUDGED_BY_WHO_HAD_IT, simulator=(Seeds(first=32),), model=0)
 def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:
     patch.setattr(Run, "consumer_tries", Run.tries)
 
@@ -109,20 +87,12 @@ def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
         patch.setattr(module, "first_delay_ms", lambda config, by_query: right(config, by_query=True))
 
 
-@mistake(
-    rules.STORED_TIMES_ARE_BOUNDED,
-    tests=("core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",),
-    model=0,
-)
+@mistake(rules.STORED_TIMES_ARE_BOUNDED, model=0)
 def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     patch.setattr(share_group, "ahead", lambda runs, now_ms: [])
 
 
-@mistake(
-    rules.STORED_TIMES_ARE_BOUNDED,
-    tests=("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
-    model=0,
-)
+@mistake(rules.STORED_TIMES_ARE_BOUNDED, model=0)
 def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
     right = ShareGroup._keep_locks
     patch.setattr(

@@ -18,27 +18,17 @@ from tests.protocol.setting import Budget
 from tests.protocol.worlds import CONSUMER, ONE_RECORD
 
 
-@mistake(
-    rules.EPOCH_OUTLIVES_SESSION,
-    tests=("core/test_membership::test_fenced_reader_never_rejoins",),
-    simulator=(Seeds(),),
-)
+@mistake(rules.EPOCH_OUTLIVES_SESSION, simulator=(Seeds(),))
 def skip_the_epoch_check(patch: Patch) -> None:
     patch.setattr(ShareGroup, "check_epoch", lambda *a: None)
 
 
-@mistake(
-    rules.EPOCH_OUTLIVES_SESSION, tests=("core/test_membership::test_epoch_outlives_the_session",), simulator=(Seeds(),)
-)
+@mistake(rules.EPOCH_OUTLIVES_SESSION, simulator=(Seeds(),))
 def do_not_append_the_epoch(patch: Patch) -> None:
     patch.setattr(MemberJoined, "durable", False)
 
 
-@mistake(
-    rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION,
-    tests=("core/test_membership::test_records_of_a_lost_member_are_available_again",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, departures=1)),),
-)
+@mistake(rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION, explorer=(SmallWorld(ONE_RECORD, Budget(1, departures=1)),))
 def keep_the_records_of_a_member_that_is_gone(patch: Patch) -> None:
     """Harmless to a query that comes back; nobody gets the records of one that never does."""
     right = membership.end_session
@@ -85,11 +75,7 @@ def count_a_stall_as_silence(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))
 
 
-@mistake(
-    rules.STALL_IS_NOBODYS_SILENCE,
-    tests=("core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",),
-    model=0,
-)
+@mistake(rules.STALL_IS_NOBODYS_SILENCE, model=0)
 def give_a_full_session_after_each_stall(patch: Patch) -> None:
     """A full session's time after each time in which nobody was heard."""
     right = membership.extend_deadlines
@@ -101,22 +87,14 @@ def give_a_full_session_after_each_stall(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, extend_deadlines)
 
 
-@mistake(
-    rules.STALL_IS_NOBODYS_SILENCE,
-    tests=("core/test_lock_index::test_after_a_stall_each_lock_has_a_sessions_time",),
-    model=4,
-)
+@mistake(rules.STALL_IS_NOBODYS_SILENCE, model=4)
 def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
     """Locks are extended by the time of the stall, and sessions alone to a full session's time."""
     right = LockIndex.extend
     patch.setattr(LockIndex, "extend", lambda self, by_ms, bound_ms: right(self, by_ms, None))
 
 
-@mistake(
-    rules.STALL_IS_NOBODYS_SILENCE,
-    tests=("core/test_lock_index::test_a_lock_given_after_a_stall_ends_in_its_own_time",),
-    model=8,
-)
+@mistake(rules.STALL_IS_NOBODYS_SILENCE, model=8)
 def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
     right = due_times._parts
     patch.setattr(due_times, "_parts", lambda kept_ms: (-1, right(kept_ms)[1]))

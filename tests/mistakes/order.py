@@ -32,7 +32,6 @@ def _when_acquiring(patch: Patch, name: str, function: Any) -> None:
 
 @mistake(
     rules.ORDER_HAS_ONE_HOLDER,
-    tests=(TESTS + "a_partition_has_one_holder",),
     explorer=(SmallWorld(IN_ORDER, Budget(1, expiries=1, pauses=1)),),
     simulator=(Seeds("order", 0),),
     model=ORDERED,
@@ -41,12 +40,7 @@ def let_two_members_hold_a_partition(patch: Patch) -> None:
     _when_acquiring(patch, "free", lambda group, member, logs, now_ms, available_ms: logs)
 
 
-@mistake(
-    rules.ORDER_IS_A_PREFIX,
-    tests=(TESTS + "nothing_passes_a_quarantined_record",),
-    simulator=(Seeds("order", 3),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_IS_A_PREFIX, simulator=(Seeds("order", 3),), model=ORDERED)
 def pass_over_what_waits(patch: Patch) -> None:
     def returned(group: ShareGroup, partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
         for first, last, run in partition.runs.available(now_ms):
@@ -56,37 +50,22 @@ def pass_over_what_waits(patch: Patch) -> None:
     _when_acquiring(patch, "returned", returned)
 
 
-@mistake(
-    rules.ORDER_IS_A_PREFIX,
-    tests=(TESTS + "a_released_record_holds_up_its_partition_until_its_delay_ends",),
-    simulator=(Seeds("order", 1),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_IS_A_PREFIX, simulator=(Seeds("order", 1),), model=ORDERED)
 def take_fresh_records_past_what_waits(patch: Patch) -> None:
     _when_acquiring(patch, "may_take_fresh", lambda group, partition, taken: True)
 
 
-@mistake(
-    rules.ORDER_IS_A_PREFIX,
-    tests=(TESTS + "a_quarantined_record_behind_one_that_waits_is_not_tried",),
-    simulator=(Seeds("order", 22),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_IS_A_PREFIX, simulator=(Seeds("order", 22),), model=ORDERED)
 def try_a_record_alone_out_of_turn(patch: Patch) -> None:
     _when_acquiring(patch, "delivered_alone", lambda group, partition: partition.runs.quarantined())
 
 
-@mistake(rules.ORDER_ENDS_EARLIER_PLANS, tests=(TESTS + "what_another_left_over_is_not_kept",), model=ORDERED)
+@mistake(rules.ORDER_ENDS_EARLIER_PLANS, model=ORDERED)
 def leave_earlier_plans_their_rest(patch: Patch) -> None:
     patch.setattr(acquisition, "earlier_plans_ended", lambda group, held: held)
 
 
-@mistake(
-    rules.ORDER_TAKES_ALONG,
-    tests=(TESTS + "a_quarantined_record_takes_along_what_follows_it",),
-    simulator=(Seeds("order", 22),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, simulator=(Seeds("order", 22),), model=ORDERED)
 def keep_what_follows_a_quarantined_record_at_a_reclaim(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._cut
 
@@ -97,12 +76,7 @@ def keep_what_follows_a_quarantined_record_at_a_reclaim(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_cut", cut)
 
 
-@mistake(
-    rules.ORDER_TAKES_ALONG,
-    tests=(TESTS + "a_cut_keeps_nothing_behind_what_it_gives_back",),
-    simulator=(Seeds("order", 21),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, simulator=(Seeds("order", 21),), model=ORDERED)
 def keep_the_middle_of_a_batch_at_a_cut(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._return
 
@@ -114,11 +88,7 @@ def keep_the_middle_of_a_batch_at_a_cut(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_return", returned)
 
 
-@mistake(
-    rules.ORDER_TAKES_ALONG,
-    tests=(TESTS + "a_sessions_end_takes_along_what_follows_a_quarantined_record",),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, model=ORDERED)
 def keep_what_follows_a_quarantined_record_at_a_sessions_end(patch: Patch) -> None:
     right = membership.end_session
 
@@ -129,30 +99,23 @@ def keep_what_follows_a_quarantined_record_at_a_sessions_end(patch: Patch) -> No
     patch.setattr(membership, "end_session", end_session)
 
 
-@mistake(
-    rules.ORDER_TAKES_ALONG, tests=(TESTS + "a_sessions_end_takes_along_what_was_released_by_hand",), model=ORDERED + 30
-)
+@mistake(rules.ORDER_TAKES_ALONG, model=ORDERED + 30)
 def keep_what_was_released_by_hand_at_a_sessions_end(patch: Patch) -> None:
     right = membership._carried
     patch.setattr(membership, "_carried", lambda group, plan: [c for c in right(group, plan) if c[1].run.state in HELD])
 
 
-@mistake(
-    rules.ORDER_TAKES_ALONG,
-    tests=(TESTS + "a_lock_that_ends_ends_the_later_ones",),
-    simulator=(Seeds("order", 2),),
-    model=ORDERED,
-)
+@mistake(rules.ORDER_TAKES_ALONG, simulator=(Seeds("order", 2),), model=ORDERED)
 def keep_later_locks_when_a_lock_ends(patch: Patch) -> None:
     patch.setattr(membership, "given_back", lambda run: run)
 
 
-@mistake(rules.ORDER_TAKES_ALONG, tests=(TESTS + "a_release_gives_back_what_follows_without_a_try",), model=ORDERED)
+@mistake(rules.ORDER_TAKES_ALONG, model=ORDERED)
 def keep_later_records_after_a_release(patch: Patch) -> None:
     patch.setattr(acknowledge, "_give_back_later", lambda *of: None)
 
 
-@mistake(rules.ORDER_TAKES_ALONG, tests=(TESTS + "what_a_release_gives_back_is_all_that_is_not_named",), model=ORDERED)
+@mistake(rules.ORDER_TAKES_ALONG, model=ORDERED)
 def keep_a_record_before_another_run_that_is_named(patch: Patch) -> None:
     right = NamedOffsets.others
 
@@ -163,16 +126,12 @@ def keep_a_record_before_another_run_that_is_named(patch: Patch) -> None:
     patch.setattr(NamedOffsets, "others", others)
 
 
-@mistake(rules.ORDER_LEAVES_A_PART, tests=(TESTS + "a_waiting_member_gets_its_part_of_the_partitions",), model=ORDERED)
+@mistake(rules.ORDER_LEAVES_A_PART, model=ORDERED)
 def leave_nothing_to_a_member_that_waits(patch: Patch) -> None:
     _when_acquiring(patch, "waits", lambda group, member, logs, now_ms: ())
 
 
-@mistake(
-    rules.ORDER_LEAVES_A_PART,
-    tests=(TESTS + "nobody_leaves_a_part_to_a_member_that_may_not_acquire_it",),
-    model=ORDERED + 30,
-)
+@mistake(rules.ORDER_LEAVES_A_PART, model=ORDERED + 30)
 def leave_a_part_to_a_member_that_may_not_acquire_it(patch: Patch) -> None:
     patch.setattr(order, "_wanted", lambda group, others, keys: (len(others), set(keys)))
 

@@ -26,10 +26,7 @@ from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO, TWO_SINKS
 
 
 @mistake(
-    rules.RUN_KEEPS_ITS_PLAN_ID,
-    tests=("core/test_plans::test_state_and_count_alone_never_match",),
-    explorer=(SmallWorld(TWO, Budget(1, expiries=1, pauses=1)),),
-    simulator=(Seeds(),),
+    rules.RUN_KEEPS_ITS_PLAN_ID, explorer=(SmallWorld(TWO, Budget(1, expiries=1, pauses=1)),), simulator=(Seeds(),)
 )
 def match_by_count_instead_of_plan_id(patch: Patch) -> None:
     def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
@@ -41,10 +38,6 @@ def match_by_count_instead_of_plan_id(patch: Patch) -> None:
 @mistake(
     rules.RUN_KEEPS_ITS_PLAN_ID,
     rules.REPLAY_RECLAIMS_ALL,
-    tests=(
-        "core/test_plans::test_a_run_keeps_its_plan_id_when_its_lock_ends",
-        "core/test_plans::test_a_reclaim_takes_every_run_with_the_plan_id",
-    ),
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
 def clear_the_plan_id_at_expiry(patch: Patch) -> None:
@@ -52,11 +45,7 @@ def clear_the_plan_id_at_expiry(patch: Patch) -> None:
     patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(plan_id=None))
 
 
-@mistake(
-    rules.RUN_KEEPS_ITS_PLAN_ID,
-    tests=("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
-    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
-)
+@mistake(rules.RUN_KEEPS_ITS_PLAN_ID, explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),))
 def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
     def returned(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
@@ -66,7 +55,6 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
 
 @mistake(
     rules.SUPERSEDED_PLAN_STARTS_EMPTY,
-    tests=("core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
     simulator=(Seeds("stopped drivers"),),
 )
@@ -92,7 +80,6 @@ def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
 
 @mistake(
     rules.SUPERSEDED_PLAN_STARTS_EMPTY,
-    tests=("core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
     simulator=(Seeds("stopped drivers"),),
 )
@@ -122,9 +109,7 @@ def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.UNSTARTED_PLAN_COMES_BACK, tests=("core/test_plans::test_a_later_process_reclaims",), simulator=(Seeds(),)
-)
+@mistake(rules.UNSTARTED_PLAN_COMES_BACK, simulator=(Seeds(),))
 def return_an_unstarted_plan_unchanged_to_any_process(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "later_process", property(lambda self: False))
 
@@ -136,10 +121,7 @@ def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
 
 @mistake(
     rules.DATA_LOSS_FAILS_ONCE,
-    tests=(
-        "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
-        "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
-    ),
+    tests=("share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",),
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
 )
 def report_losses_without_archiving(patch: Patch) -> None:
@@ -172,32 +154,19 @@ def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> N
     patch.setattr(Known, "has", lambda self, p: p.topic not in self.topics and right(self, p))
 
 
-@mistake(
-    rules.LOSS_IS_REPORTED_ONCE,
-    tests=("core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",),
-    explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),),
-    model=0,
-)
+@mistake(rules.LOSS_IS_REPORTED_ONCE, explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),), model=0)
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""
     patch.setattr(partitions, "data_lost", lambda *a: [])
 
 
-@mistake(
-    rules.LOSS_IS_REPORTED_ONCE,
-    tests=("core/test_losses::test_without_a_sink_in_explicit_mode_removed_records_are_reported",),
-    model=0,
-)
+@mistake(rules.LOSS_IS_REPORTED_ONCE, model=0)
 def complete_a_batch_without_reporting_its_losses(patch: Patch) -> None:
     """Those of the time after its query's session."""
     patch.setattr(complete_plan, "data_lost", lambda group, lost, of_plan: failed_deliveries.data_lost(group, lost))
 
 
-@mistake(
-    rules.LOSS_IS_REPORTED_ONCE,
-    tests=("core/test_losses::test_a_removed_record_is_reported_only_if_tasks_may_have_skipped_it",),
-    model=0,
-)
+@mistake(rules.LOSS_IS_REPORTED_ONCE, model=0)
 def report_accepted_records_as_lost(patch: Patch) -> None:
     patch.setattr(failed_deliveries, "_is_lost", lambda *a, **fields: True)
 

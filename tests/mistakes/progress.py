@@ -20,11 +20,7 @@ NOTHING = Budget(0)
 
 
 @mistake(
-    rules.SIGNALS_GO_STALE,
-    tests=("core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",),
-    explorer=(SmallWorld(WORK, Budget(2, expiries=2)),),
-    simulator=(Seeds("signals"),),
-    model=1,
+    rules.SIGNALS_GO_STALE, explorer=(SmallWorld(WORK, Budget(2, expiries=2)),), simulator=(Seeds("signals"),), model=1
 )
 def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
     def deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
@@ -77,35 +73,19 @@ def take_signals_for_an_older_delivery(patch: Patch) -> None:
 
 
 @mistake(
-    rules.SIGNALS_ARE_THE_HOLDERS,
-    tests=("core/test_progress::test_a_late_signal_for_a_record_that_another_has_done_is_refused",),
-    explorer=(SmallWorld(WORK, NOTHING),),
-    simulator=(Seeds("signals", 13),),
-    model=16,
+    rules.SIGNALS_ARE_THE_HOLDERS, explorer=(SmallWorld(WORK, NOTHING),), simulator=(Seeds("signals", 13),), model=16
 )
 def take_signals_for_what_another_has_done(patch: Patch) -> None:
     patch.setattr(mark_in_progress, "_check_whole", lambda member_id, batch, parts: None)
 
 
-@mistake(
-    rules.WORK_IS_KEPT_FOR_A_WHILE,
-    tests=("core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",),
-    explorer=(SmallWorld(WORK, NOTHING),),
-    simulator=(Seeds("signals"),),
-    model=1,
-)
+@mistake(rules.WORK_IS_KEPT_FOR_A_WHILE, explorer=(SmallWorld(WORK, NOTHING),), simulator=(Seeds("signals"),), model=1)
 def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
     """The lock ends as if the member were still there."""
     patch.setattr(membership, "_orphaned", lambda group, plan, run, now_ms: run)
 
 
-@mistake(
-    rules.WORK_IS_KEPT_FOR_A_WHILE,
-    tests=("core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",),
-    explorer=(SmallWorld(WORK, NOTHING),),
-    simulator=(Seeds("signals"),),
-    model=1,
-)
+@mistake(rules.WORK_IS_KEPT_FOR_A_WHILE, explorer=(SmallWorld(WORK, NOTHING),), simulator=(Seeds("signals"),), model=1)
 def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
     def orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
         return failed_deliveries.consumer_lost_lock(run, group.config)
@@ -113,12 +93,7 @@ def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
     patch.setattr(membership, "_orphaned", orphaned)
 
 
-@mistake(
-    rules.WORK_THAT_FAILED_IS_A_FAILURE,
-    tests=("core/test_progress::test_a_release_of_work_that_had_begun_counts_as_a_failure",),
-    simulator=(Seeds("signals"),),
-    model=5,
-)
+@mistake(rules.WORK_THAT_FAILED_IS_A_FAILURE, simulator=(Seeds("signals"),), model=5)
 def count_no_failure_for_released_work(patch: Patch) -> None:
     right = acknowledge.released
 
@@ -128,12 +103,7 @@ def count_no_failure_for_released_work(patch: Patch) -> None:
     patch.setattr(acknowledge, "released", released)
 
 
-@mistake(
-    rules.SIGNALS_GO_STALE,
-    tests=("core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",),
-    simulator=(Seeds("signals"),),
-    model=7,
-)
+@mistake(rules.SIGNALS_GO_STALE, simulator=(Seeds("signals"),), model=7)
 def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
     right = changes.moved
 
@@ -145,7 +115,6 @@ def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
 
 @mistake(
     rules.LOCK_OUTLIVES_ITS_OWNER,
-    tests=("core/test_progress::test_a_long_lock_survives_a_takeover",),
     explorer=(SmallWorld(WORK, Budget(1, restarts=1)),),
     simulator=(Seeds("signals"),),
     model=0,
@@ -161,11 +130,6 @@ def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
     patch.setattr(ShareGroup, "_keep_locks", kept)
 
 
-@mistake(
-    rules.LOCK_OUTLIVES_ITS_OWNER,
-    tests=("core/test_progress::test_work_in_progress_survives_a_takeover_with_its_lock",),
-    simulator=(Seeds("signals"),),
-    model=2,
-)
+@mistake(rules.LOCK_OUTLIVES_ITS_OWNER, simulator=(Seeds("signals"),), model=2)
 def forget_work_in_progress_at_a_load(patch: Patch) -> None:
     patch.setattr(share_group, "HELD", HELD - {RecordState.IN_PROGRESS})

@@ -29,12 +29,7 @@ from tests.protocol.setting import Budget
 from tests.protocol.worlds import REJECTS, ROLLS, SILENT
 
 
-@mistake(
-    rules.OUTCOMES_WAIT_FOR_COMPLETION,
-    tests=("core/test_outcomes::test_outcomes_take_effect_when_the_plan_completes",),
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=0,
-)
+@mistake(rules.OUTCOMES_WAIT_FOR_COMPLETION, simulator=(Seeds("sinks", WITH_SINKS),), model=0)
 def a_commit_takes_effect_at_once(patch: Patch) -> None:
     right = decide._DECIDERS[StageRuns]
 
@@ -61,7 +56,6 @@ def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record
 
 @mistake(
     rules.OUTCOMES_WAIT_FOR_COMPLETION,
-    tests=("core/test_staging::test_staged_outcomes_outlive_a_crash",),
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -70,12 +64,7 @@ def stage_without_appending(patch: Patch) -> None:
     patch.setattr(PlanStaged, "durable", False)
 
 
-@mistake(
-    rules.REPLAY_RECLAIMS_ALL,
-    tests=("core/test_staging::test_a_replay_reads_records_that_a_sink_has_decided",),
-    explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
-    model=0,
-)
+@mistake(rules.REPLAY_RECLAIMS_ALL, explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),), model=0)
 def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._come_back
 
@@ -88,12 +77,7 @@ def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
     patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_the_last_attempts_outcome_counts",),
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=0,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, simulator=(Seeds("sinks", WITH_SINKS),), model=0)
 def the_first_attempt_counts(patch: Patch) -> None:
     right = staging.later
     patch.setattr(staging, "later", lambda before, now: before._replace(disagrees=right(before, now).disagrees))
@@ -101,7 +85,6 @@ def the_first_attempt_counts(patch: Patch) -> None:
 
 @mistake(
     rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_attempts_that_disagree_release_the_record",),
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=0,
@@ -110,12 +93,7 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
     patch.setattr(staging, "later", lambda before, now: now)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
-    simulator=(Seeds("sinks", 29),),
-    model=0,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, simulator=(Seeds("sinks", 29),), model=0)
 def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     """An older attempt's outcome counts where the last attempt names none."""
     right = AcquiredPlan.outcome
@@ -126,12 +104,7 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
-    simulator=(Seeds("sinks", 123),),
-    model=3,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, simulator=(Seeds("sinks", 123),), model=3)
 def an_older_attempt_has_no_veto(patch: Patch) -> None:
     right = AcquiredPlan.outcome
 
@@ -142,12 +115,7 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",),
-    simulator=(Seeds("sinks", 107),),
-    model=3,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, simulator=(Seeds("sinks", 107),), model=3)
 def an_older_attempt_always_vetoes(patch: Patch) -> None:
     right = AcquiredPlan.outcome
 
@@ -159,32 +127,18 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
-    explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    model=5,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),), model=5)
 def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "against_silence", lambda before, now, attempt, explicit_attempts: now)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released",),
-    explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
-    model=26,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),), model=26)
 def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
     right = staging.later
     patch.setattr(staging, "later", lambda before, now: right(before, now._replace(disagrees=False)))
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
-    model=34,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, model=34)
 def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(
@@ -194,21 +148,12 @@ def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",),
-    explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    model=0,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),), model=0)
 def ignore_a_commit_without_rows(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_silent", lambda *a: iter(()))
 
 
-@mistake(
-    rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink",),
-    model=0,
-)
+@mistake(rules.EXPLICIT_MODE_RELEASES, model=0)
 def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) -> None:
     right = stage_outcomes._silent
 
@@ -220,21 +165,14 @@ def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) 
     patch.setattr(stage_outcomes, "_silent", silent)
 
 
-@mistake(
-    rules.LAST_ATTEMPT_COUNTS,
-    tests=("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
-    model=0,
-)
+@mistake(rules.LAST_ATTEMPT_COUNTS, model=0)
 def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "explicit_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
 
 
 @mistake(
     rules.BATCH_IS_NAMED,
-    tests=(
-        "core/test_attempts::test_a_commit_without_rows_that_names_no_plan_says_nothing",
-        "core/test_explicit_mode::test_a_sink_without_rows_changes_nothing_of_another_querys_batch",
-    ),
+    tests=("core/test_attempts::test_a_commit_without_rows_that_names_no_plan_says_nothing",),
     model=0,
 )
 def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
@@ -254,15 +192,7 @@ def a_replaced_process_speaks_for_its_plan(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.BATCH_IS_NAMED,
-    rules.REJECTS_ARE_JUDGED_WHOLE,
-    tests=(
-        "core/test_reject_ratio::test_rejects_of_the_driver_are_no_sinks_attempt",
-        "core/test_reject_ratio::test_rejects_of_the_driver_do_not_count",
-    ),
-    model=0,
-)
+@mistake(rules.BATCH_IS_NAMED, rules.REJECTS_ARE_JUDGED_WHOLE, model=0)
 def the_drivers_rejects_are_a_sinks(patch: Patch) -> None:
     right = decide._DECIDERS[StageRuns]
 
@@ -283,12 +213,7 @@ def judge_rejects_by_the_rejected_alone(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.STAGING_IS_FENCED,
-    tests=("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
-    simulator=(Seeds("sinks", 48),),
-    model=1,
-)
+@mistake(rules.STAGING_IS_FENCED, simulator=(Seeds("sinks", 48),), model=1)
 def match_rows_by_their_offsets(patch: Patch) -> None:
     right = stage_outcomes._Matching.match
 
@@ -314,12 +239,7 @@ def take_rows_of_any_incarnation(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_check_incarnation", lambda group, command: None)
 
 
-@mistake(
-    rules.STAGING_IS_FENCED,
-    rules.TOPIC_IS_ITS_ID,
-    tests=("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
-    model=14,
-)
+@mistake(rules.STAGING_IS_FENCED, rules.TOPIC_IS_ITS_ID, model=14)
 def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     right = stage_outcomes._Matching.match
 
@@ -330,20 +250,12 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     patch.setattr(stage_outcomes._Matching, "match", match)
 
 
-@mistake(
-    rules.STAGING_IS_FENCED,
-    tests=("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
-    model=4,
-)
+@mistake(rules.STAGING_IS_FENCED, model=4)
 def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
     patch.setattr(stage_outcomes._Matching, "_check_attempt", lambda *a: None)
 
 
-@mistake(
-    rules.STAGING_IS_FENCED,
-    tests=("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
-    model=19,
-)
+@mistake(rules.STAGING_IS_FENCED, model=19)
 def forget_reclaims_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0))

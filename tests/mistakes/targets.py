@@ -25,7 +25,6 @@ from tests.protocol.worlds import IMPLICIT, OWN_MODE, REPLACED, ROLLS, SILENT, S
 
 @mistake(
     rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",),
     explorer=(SmallWorld(REPLACED, Budget(1, crashes=1)), SmallWorld(SILENT_AND_REPLACED, Budget(1, crashes=1))),
     model=0,
 )
@@ -35,7 +34,6 @@ def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> Non
 
 @mistake(
     rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)), SmallWorld(SILENT, Budget(1, crashes=1))),
     model=0,
 )
@@ -47,20 +45,12 @@ def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
     patch.setattr(AcquiredPlan, "replaces_output", property(lambda plan: replaces))
 
 
-@mistake(
-    rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
-    model=29,
-)
+@mistake(rules.TARGET_THAT_REPLACES, model=29)
 def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_replaces", lambda plan, command: command.replaces or plan.replaces)
 
 
-@mistake(
-    rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",),
-    model=14,
-)
+@mistake(rules.TARGET_THAT_REPLACES, model=14)
 def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
     right = replay._REPLAY[PlanStarted]
 
@@ -73,22 +63,13 @@ def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
     patch.setitem(replay._REPLAY, PlanStarted, started)
 
 
-@mistake(
-    rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_sinks_of_one_attempt_that_disagree_release_for_any_target",),
-    model=1,
-)
+@mistake(rules.TARGET_THAT_REPLACES, model=1)
 def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
     right = staging.later
     patch.setattr(staging, "later", lambda before, now: right(before, now)._replace(divided=False))
 
 
-@mistake(
-    rules.TARGET_THAT_REPLACES,
-    tests=("core/test_targets::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",),
-    explorer=(SmallWorld(REPLACED, Budget(2, crashes=1, restarts=1)),),
-    model=5,
-)
+@mistake(rules.TARGET_THAT_REPLACES, explorer=(SmallWorld(REPLACED, Budget(2, crashes=1, restarts=1)),), model=5)
 def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(
@@ -98,7 +79,6 @@ def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
 
 @mistake(
     rules.MODE_IS_THE_ATTEMPTS,
-    tests=("core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",),
     explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
     simulator=(Seeds("configs", 3),),
     model=0,
@@ -115,11 +95,7 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, CompletePlan, completed)
 
 
-@mistake(
-    rules.MODE_IS_THE_ATTEMPTS,
-    tests=("core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",),
-    model=0,
-)
+@mistake(rules.MODE_IS_THE_ATTEMPTS, model=0)
 def forget_the_mode_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(
@@ -127,11 +103,7 @@ def forget_the_mode_in_snapshots(patch: Patch) -> None:
     )
 
 
-@mistake(
-    rules.MODE_IS_THE_ATTEMPTS,
-    tests=("core/test_explicit_mode::test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups",),
-    model=0,
-)
+@mistake(rules.MODE_IS_THE_ATTEMPTS, model=0)
 def ignore_a_querys_own_mode(patch: Patch) -> None:
     right = GroupConfig.is_explicit
     patch.setattr(GroupConfig, "is_explicit", lambda self, own="": right(self))
@@ -151,12 +123,7 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, StageRuns, staged)
 
 
-@mistake(
-    rules.MODE_IS_THE_ATTEMPTS,
-    tests=("core/test_explicit_mode::test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode",),
-    explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),),
-    model=26,
-)
+@mistake(rules.MODE_IS_THE_ATTEMPTS, explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),), model=26)
 def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     """The last attempt is in implicit mode, one before it was not."""
     silence = AcquiredPlan.silence
@@ -167,12 +134,7 @@ def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "silence", silent)
 
 
-@mistake(
-    rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_explicit_mode_releases_undecided_records",),
-    simulator=(Seeds("sinks", 19),),
-    model=0,
-)
+@mistake(rules.EXPLICIT_MODE_RELEASES, simulator=(Seeds("sinks", 19),), model=0)
 def accept_what_no_sink_decided(patch: Patch) -> None:
     right = AcquiredPlan.outcome
 
@@ -182,11 +144,7 @@ def accept_what_no_sink_decided(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "outcome", outcome)
 
 
-@mistake(
-    rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_gaps_are_found_before_undecided_offsets_are_released",),
-    model=3,
-)
+@mistake(rules.EXPLICIT_MODE_RELEASES, model=3)
 def release_gaps(patch: Patch) -> None:
     right = decide._DECIDERS[CompletePlan]
 

@@ -56,7 +56,7 @@ from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
-ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject|renew|gap)(?: (\d+) ms)?(?: at (\d+))?( written)?")
+ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject|renew|gap|defer)(?: (\d+) ms)?(?: at (\d+))?( written)?")
 HEARTBEAT_MS = 15_000
 MOST_BATCHES = 200
 """A drain fails after this number of batches: a story that goes on has a mistake in it."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
-from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.failed_deliveries import removed
 from coordinator.core.left_out import count
 from coordinator.core.log_records import PartitionInitialized
@@ -17,12 +15,9 @@ from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import PartitionBounds
-from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
+from coordinator.protocol.values import Disposition
 from tests.support import group_driver
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot, started_plan
-
-ACCEPT = AcknowledgeType.ACCEPT
+from tests.support.group_driver import GroupDriver, acknowledged, fetched, started_plan
 
 
 def consumer(**configs: str) -> GroupDriver:
@@ -53,26 +48,6 @@ def accounts(group: GroupDriver) -> dict[str, int]:
     return {name: number for name in names if (number := getattr(partition.counts, name))}
 
 
-def test_records_that_retention_takes_from_share_consumers_are_counted() -> None:
-    group = consumer()
-    acknowledge(group, 0, 4, 2)
-    group.move_log_start(30)
-    assert accounts(group) == {"removed": 25}, "those that were never acquired, and those that nobody holds"
-    acknowledge(group, 5, 9, 2)
-    assert accounts(group) == {"removed": 30}
-    assert group.partition().archived_total == 30
-
-
-def test_records_that_go_with_their_topic_are_counted_apart() -> None:
-    group = consumer()
-    group.move_log_start(2)
-    acknowledge(group, 0, 4, 2)
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=(PartitionStart(TOPIC_ID, 0, 100),)))
-    assert accounts(group) == {"removed": 2, "deleted": 93}, "five are held still"
-    acknowledge(group, 5, 9, 2)
-    assert accounts(group) == {"removed": 2, "deleted": 98}
-
-
 def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     group = consumer()
     acknowledge(group, 0, 3, 1)
@@ -82,22 +57,6 @@ def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     partition = group.partition()
     counts = partition.counts
     assert counts.archived[Disposition.REJECTED] == counts.without_dead_letter[Disposition.REJECTED] == 3
-
-
-def test_a_group_with_a_dead_letter_topic_counts_none_without() -> None:
-    group = consumer(**{"errors.deadletterqueue.topic.name": "dlq"})
-    acknowledge(group, 0, 3, 3)
-    assert accounts(group) == {}
-    assert not any(group.partition().counts.without_dead_letter)
-
-
-def test_a_reset_counts_what_it_skips_and_repeats() -> None:
-    expected: dict[int, dict[str, int]] = {50: {"skipped": 46}, 8: {"skipped": 4}, 2: {"repeated": 2}}
-    for start, counts in expected.items():
-        group = consumer()
-        acknowledge(group, 0, 3, 1)
-        group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True))
-        assert accounts(group) == {"accepted": 4, **counts}
 
 
 def test_what_kafka_removed_is_named_with_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,37 +73,6 @@ def test_what_kafka_removed_is_named_with_its_offsets(monkeypatch: pytest.Monkey
     assert count(named) == 20
     acknowledge(group, 5, 9, 2)
     assert sum(each.last - each.first + 1 for each in named[1:]) == 5
-
-
-def test_what_a_plans_start_finds_removed_is_no_gap() -> None:
-    group, plan = started_plan(10)
-    group.log_starts[0] = 6
-    group.restart(plan, fail_on_data_loss=False)
-    assert accounts(group) == {"removed": 6}
-    group.complete(plan)
-    assert accounts(group) == {"accepted": 4, "removed": 6}
-    group.move_log_start(6)
-    assert accounts(group) == {"accepted": 4, "removed": 6}, "the log start is counted once"
-
-
-def test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them() -> None:
-    for fails, counts, lost in ((True, {"accepted": 10}, 0), (False, {"accepted": 2, "removed": 8}, 8)):
-        group, plan = started_plan(10)
-        group.restart(plan, fail_on_data_loss=fails)
-        from_snapshot(group)
-        group.join()
-        group.complete(plan, bounds=(PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=6, end=8),))
-        assert accounts(group) == counts
-        assert count(group.group.unreported_losses) == lost
-
-
-def test_a_row_shows_that_its_record_was_read_before_it_was_removed() -> None:
-    group, plan = started_plan(10)
-    group.stage(OutcomeRun(0, 1, 1, ACCEPT))
-    group.restart(plan, fail_on_data_loss=False)
-    group.stage(OutcomeRun(2, 3, 2, ACCEPT))
-    group.complete(plan, bounds=(PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=6, end=10),))
-    assert accounts(group) == {"accepted": 6, "removed": 4}, "a row of an earlier attempt shows nothing"
 
 
 def test_a_run_across_the_log_start_is_counted_in_two_parts() -> None:

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.core.log_records import RunsChanged
-from coordinator.core.record_codec import decode_record
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON
-from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch
+from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
 
 
@@ -40,14 +38,6 @@ def held() -> GroupDriver:
     return group
 
 
-def test_appended_runs_are_in_offset_order() -> None:
-    group = held()
-    acknowledged_batches(group, batch(8, 9, ACCEPT), batch(2, 3, ACCEPT), batch(5, 5, ACCEPT))
-    last = decode_record(group.log[-1])
-    assert isinstance(last, RunsChanged)
-    assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
-
-
 def test_an_acknowledgement_of_an_older_delivery_is_refused() -> None:
     """KIP-932, In-flight records: an acknowledgement is for a record that its sender holds now. Ours asks for more: it
     names the delivery count, so that a consumer which lost a record and was given it again can't end the new delivery
@@ -59,21 +49,6 @@ def test_an_acknowledgement_of_an_older_delivery_is_refused() -> None:
     assert group.acknowledge(ACCEPT, 0, 9, count=1) == "INVALID_RECORD_STATE"
     assert group.states() == ["0-9 ACQUIRED 2"]
     assert group.acknowledge(ACCEPT, 0, 9, count=2) == "NONE"
-
-
-def test_a_batch_can_have_a_type_for_each_offset() -> None:
-    """KIP-932, ShareAcknowledge API: a list of types says what becomes of each offset in turn."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    assert group.acknowledge_batches(batch(2, 6, ACCEPT, RELEASE, REJECT, GAP, ACCEPT)) == "NONE"
-    assert group.states() == [
-        "0-1 ACQUIRED 1",
-        "2 ACKNOWLEDGED 1",
-        "3 AVAILABLE 1",
-        "4-5 ARCHIVED 1",
-        "6 ACKNOWLEDGED 1",
-        "7-9 ACQUIRED 1",
-    ]
 
 
 @pytest.mark.parametrize("bad", [batch(8, 8, ACCEPT, count=2), batch(8, 8, 9), batch(8, 99, ACCEPT)])
@@ -162,16 +137,6 @@ def test_overlapping_batches_are_refused_in_any_order(ranges: list[tuple[int, in
     assert group.states() == ["0-49 ACQUIRED 1"]
 
 
-def test_acknowledging_below_the_start_offset_is_harmless() -> None:
-    """KIP-932, ShareAcknowledge API: what SPSO has passed is done; saying so again is no error and changes nothing."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    group.acknowledge(ACCEPT, 0, 4)
-    written = len(group.log)
-    assert group.acknowledge(REJECT, 0, 4) == "NONE"
-    assert (group.window(), len(group.log)) == ((5, 10), written)
-
-
 def test_records_that_a_member_could_not_read_cost_no_try() -> None:
     group = held()
     for delivery in range(1, 10):  # beyond the limit of five
@@ -216,12 +181,6 @@ def rejected_or_released(**note: Any) -> tuple[list[tuple[int, int, str, int | N
 def test_a_reject_keeps_its_reason_for_the_dead_letter() -> None:
     assert rejected_or_released(reason="no amount")[0][0][:3] == (0, 4, "no amount")
     assert len(rejected_or_released(reason="x" * 10_000)[0][0][2]) == LONGEST_REASON
-
-
-@pytest.mark.parametrize("delay_ms", [0, 1, 90_000, LONGEST_DELAY_MS])
-def test_a_release_waits_for_its_own_delay_in_place_of_the_backoff(delay_ms: int) -> None:
-    (_, (first, last, reason, not_before_ms)), now_ms = rejected_or_released(reason="no amount", delay_ms=delay_ms)
-    assert (first, last, reason, not_before_ms) == (5, 9, "", now_ms + delay_ms)
 
 
 def test_each_batch_of_a_request_has_its_own_reason_and_delay() -> None:

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AcquireForConsumer, AcquirePlan, AlterConfigs
+from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands import acquire_for_query as acquire_plan
-from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PartitionBounds, PlanReply
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, offsets, ranges
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PlanReply
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, offsets, ranges
 
 RELEASE = 2
-
-
-def acquired(group: GroupDriver, *bounds: PartitionBounds, most: int | None = 4_000) -> PlanReply:
-    """m1's next plan of just these partitions."""
-    return group.run(
-        AcquirePlan(
-            group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], max_records=most, bounds=bounds
-        )
-    )
-
-
-def bound(partition: int, end: int) -> PartitionBounds:
-    return PartitionBounds(topic_id=TOPIC_ID, partition=partition, log_start=0, end=end)
-
-
-def test_a_partition_without_a_start_offset_gives_no_records() -> None:
-    group = GroupDriver(records=10)
-    group.join()
-    assert acquired(group, bound(7, 10)) == PlanReply()
-    assert acquired(group) == PlanReply()
-    assert ranges(acquired(group, bound(7, 10), bound(0, 10))) == [(0, 9, 1)]
 
 
 def scattered(records: int, **configs: str) -> GroupDriver:
@@ -44,18 +23,6 @@ def scattered(records: int, **configs: str) -> GroupDriver:
     return group
 
 
-def test_no_record_at_or_beyond_the_log_end_is_acquired() -> None:
-    """AvailableNow takes what was there when it began; a last stable offset can stand still."""
-    group = scattered(10)
-    assert ranges(acquired(group, bound(0, 5))) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
-    group = GroupDriver(records=10)
-    group.join("c1", query=False)
-    fetched(group, 10)
-    acknowledged(group, 0, 9, 1, RELEASE)
-    group.join()
-    assert ranges(acquired(group, bound(0, 5))) == [(0, 4, 2)], "a run is cut at the end"
-
-
 def test_a_plan_has_no_more_ranges_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquire_plan, "MAX_RANGES", 3)
     group = scattered(10)
@@ -66,39 +33,12 @@ def test_a_plan_has_no_more_ranges_than_its_limit(monkeypatch: pytest.MonkeyPatc
     assert offsets(fresh.next()) == 30
 
 
-def test_plans_take_turns_at_the_partitions() -> None:
-    """Of three partitions each is the first in every third plan, so that none is always the last."""
-    group = GroupDriver(records=100, partitions=3, **{"share.acquire.mode": "record_limit"})
-    group.join("c1", query=False)
-    bounds = group.bounds()
-    for _ in bounds:
-        group.run(
-            AcquireForConsumer(group_id="billing", member_id="c1", member_epoch=1, max_records=100, bounds=bounds)
-        )
-    group.pass_time(SESSION_MS + 1)
-    group.join()
-    first, plan = [], ""
-    for _ in range(3):
-        taken = group.next(plan, limit=10)
-        first.append(taken.plan.partitions[0].partition)
-        plan = taken.plan.plan_id
-        group.start(plan)
-    assert sorted(first) == [0, 1, 2]
-
-
 def test_a_plan_takes_fresh_records_in_proportion_to_each_partitions_backlog() -> None:
     group = GroupDriver(partitions=2)
     group.ends = {0: 300, 1: 100}
     group.join()
     taken = group.next(limit=40)
     assert (ranges(taken, 0), ranges(taken, 1)) == ([(0, 29, 1)], [(0, 9, 1)])
-
-
-@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
-def test_without_a_limit_a_plan_takes_all_there_is(mode: str) -> None:
-    group = scattered(10, **{"share.acquire.mode": mode})
-    group.ends[0] = 20
-    assert offsets(group.next(limit=None)) == 15, "what came back, and what is fresh"
 
 
 def test_the_lock_limit_holds_for_returned_and_fresh_records_together() -> None:

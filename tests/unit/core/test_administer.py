@@ -6,32 +6,22 @@ import contextlib
 
 import pytest
 
-from coordinator.core.commands import CreateGroup, ExtendDeadlines, InitializePartitions, PartitionStart
+from coordinator.core.commands import ExtendDeadlines, InitializePartitions, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks.view import MOST_NAMED, altered_since
-from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, ReleaseMember
 from coordinator.protocol.errors import (
     DeadLettersNotWritten,
-    ForeignPlan,
-    GroupNotEmpty,
-    InvalidRequest,
     MembersNotKnown,
-    NotInFlight,
-    RecordsHeld,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import (
     SESSION_MS,
     TOPIC_ID,
     GroupDriver,
-    acknowledged,
     from_snapshot,
-    offsets,
-    ranges,
     started_plan,
 )
-from tests.support.quarantine import quarantined_record, started_trial
 
 DEAD_LETTERS = {"errors.deadletterqueue.topic.name": "dlq"}
 
@@ -54,58 +44,6 @@ def by_hand(group, decision, first, last, *, execute=True, reason="a broken reco
             reason=reason,
         )
     )
-
-
-def done_group():
-    """m1 has completed all 100 records, and its session has ended."""
-    group, plan = started_plan()
-    group.complete(plan)
-    group.pass_time(SESSION_MS + 1)
-    return group, plan
-
-
-# --- resets
-
-
-def test_a_reset_delivers_done_records_again_with_higher_counts():
-    group, plan = done_group()
-    reset(group, 0)
-    group.join()
-    assert ranges(group.acquire(plan)) == [(0, 99, 2)]
-
-
-def test_an_unstarted_plan_comes_back_empty_after_a_reset():
-    group = GroupDriver(records=100)
-    group.join()
-    plan = group.acquire().plan.plan_id
-    reset(group, 0, force=True)
-    reply = group.start(plan, logged=(), acquired_here=True)
-    assert (offsets(reply), [left.reason for left in reply.left_out]) == (0, ["altered"])
-
-
-def test_receipts_of_before_a_reset_fit_no_later_delivery():
-    group, _plan = started_plan()
-    reset(group, 0, force=True)
-    group.join("m2")
-    group.start(group.acquire(member="m2").plan.plan_id, "m2")
-    stale = group.stage(OutcomeRun(7, 7, 1, AcknowledgeType.REJECT), fail_on_stale=False)
-    assert (stale.staged, stale.stale) == (0, 1)
-    group.join("c1", query=False)
-    assert acknowledged(group, 7, 7, 1, AcknowledgeType.ACCEPT)
-
-
-def test_dead_letters_that_wait_below_a_new_start_are_still_written():
-    group, plan = started_plan(**DEAD_LETTERS)
-    group.stage(OutcomeRun(0, 0, 1, AcknowledgeType.REJECT), OutcomeRun(3, 9, 1, AcknowledgeType.REJECT))
-    group.complete(plan)
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 5)
-    from_snapshot(group)
-    assert (group.partition().archiving_count, group.partition().start_offset) == (3, 5)
-    group.file(0, 4)
-    assert group.partition().archived_total == 3
-    group.join()
-    assert ranges(group.acquire(plan)) == [(5, 99, 2)]
 
 
 # --- what a query learns of altered start offsets
@@ -199,17 +137,6 @@ def test_a_stall_after_a_load_gives_members_their_time_again():
 # --- deletion of offsets and of the group
 
 
-def test_delivery_counts_keep_rising_after_offsets_are_deleted():
-    group, _plan = done_group()
-    reset(group, None)
-    from_snapshot(group)
-    assert not group.group.partitions
-    starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=50),)
-    group.run(InitializePartitions(topics=(), starts=starts))
-    group.join("m2")
-    assert ranges(group.acquire(member="m2")) == [(50, 99, 2)]
-
-
 def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
     group, plan = started_plan(**DEAD_LETTERS)
     group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.REJECT))
@@ -226,71 +153,7 @@ def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
     assert not group.group.partitions
 
 
-def test_a_recreated_group_has_no_members_and_refuses_the_old_plans():
-    group, plan = done_group()
-    group.run(DeleteGroup(group_id="billing", execute=True))
-    assert not group.group.exists
-    group.crash()
-    assert not group.group.exists and not group.group.members
-    group.run(CreateGroup(incarnation="j", topic_ids=True))
-    group.epochs.clear()
-    group.join()
-    with pytest.raises(ForeignPlan):
-        group.start(plan)
-
-
-def test_a_group_with_members_is_not_deleted():
-    group, _ = started_plan()
-    for force in (False, True):
-        with pytest.raises(GroupNotEmpty, match=r": a group with members can't be deleted\."):
-            group.run(DeleteGroup(group_id="billing", execute=True, force=force))
-    assert group.group.exists
-
-
 # --- members and single records
-
-
-def test_a_record_archived_by_hand_becomes_a_dead_letter_with_the_reason():
-    group, _ = started_plan(**DEAD_LETTERS)
-    group.pass_time(SESSION_MS + 1)
-    by_hand(group, "archive", 7, 7)
-    archiving = group.partition().runs.at(7)
-    assert (archiving.run.state.name, archiving.run.reason) == ("ARCHIVING", "a broken record")
-    group.file(7, 7)
-    assert group.partition().archived_total == 1
-
-
-def test_a_release_by_hand_resets_the_records_failures_to_zero():
-    group, _plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
-    by_hand(group, "release", 10, 19)
-    assert "[10..19] AVAILABLE 1 0 1" in group.dump()
-
-
-def test_a_trial_that_comes_back_judges_no_record_released_by_hand():
-    """◆ KIP-932: its tries begin anew; the query that had it on trial may come back, and archives nothing."""
-    group, plan = quarantined_record(records=10)
-    trial = started_trial(group, plan)
-    by_hand(group, "release", 0, 0)
-    group.restart(trial)
-    assert group.dump()[:1] == ["[0..0] AVAILABLE 6 0 -"]
-
-
-def test_a_held_record_below_the_log_start_is_archived_by_its_release():
-    """Nobody gets the record again: the log has lost it. Its query is told, as by the end of its session."""
-    group, plan = started_plan(10)
-    group.move_log_start(5)
-    before = list(group.log)
-    by_hand(group, "release", 3, 6, execute=False)
-    assert group.log == before
-    by_hand(group, "release", 3, 6)
-    assert group.dump()[0].startswith("[0..2] ACQUIRED")
-    assert [run.state for _, _, run in group.partition().runs if run.state != RecordState.ACQUIRED] == [
-        RecordState.AVAILABLE
-    ]
-    (lost,) = group.restart(plan).data_loss
-    assert (lost.first, lost.last) == (0, 4)
 
 
 def test_the_notes_of_an_action_by_hand_begin_with_numbers():
@@ -303,32 +166,3 @@ def test_the_notes_of_an_action_by_hand_begin_with_numbers():
     group.pass_time(SESSION_MS + 1)
     (note,) = by_hand(group, "archive", 0, 4, execute=False).notes
     assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."
-
-
-def test_a_reset_of_a_group_with_members_is_refused_unless_forced():
-    group, _ = started_plan()
-    before = list(group.log)
-    with pytest.raises(GroupNotEmpty):
-        reset(group, 0)
-    assert group.log == before
-    assert reset(group, 0, force=True).partitions[0].acquired == 100
-
-
-def test_a_committed_batch_of_before_a_reset_acknowledges_nothing():
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 0)
-    group.join()
-    group.complete(plan)
-    assert group.partition().start_offset == 0
-    assert offsets(group.acquire(plan)) == 100
-
-
-def test_a_record_that_a_member_holds_is_not_archived_by_hand():
-    group, _ = started_plan()
-    with pytest.raises(RecordsHeld, match="held by member m1"):
-        by_hand(group, "archive", 7, 7)
-    with pytest.raises(InvalidRequest, match="with a reason"):
-        by_hand(group, "archive", 7, 7, reason=" ")
-    with pytest.raises(NotInFlight):
-        by_hand(group, "archive", 500, 500)

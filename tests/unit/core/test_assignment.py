@@ -7,20 +7,15 @@ from collections.abc import Iterable
 import pytest
 
 from coordinator.core.commands import (
-    ArchiveDeletedTopics,
     AssignPartitions,
-    CreateGroup,
     InitializePartitions,
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks import description as group_look
-from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup, LeaveGroup
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
+from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
 
-ACCEPT = 1
 INTERVAL_MS = 1_000
 
 
@@ -91,13 +86,6 @@ def add_partitions(group: GroupDriver, topic: str, topic_id: str, indexes: Itera
     group.run(InitializePartitions(topics=(TopicWithId(topic=topic, topic_id=topic_id),), starts=starts))
 
 
-def test_a_share_consumer_acquires_from_its_own_partitions_only() -> None:
-    group = group_of("c1", "c2")
-    assert assigned(group) == {"c1": {"orders": (0, 2)}, "c2": {"orders": (1, 3)}}
-    assert taken(group, "c1") == [0, 2]
-    assert taken(group, "c2") == [1, 3]
-
-
 def test_a_share_consumer_beyond_its_partitions_acquires_from_all() -> None:
     group = group_of("c1", "c2")
     assert len(fetched(group, 1_000, "c1", beyond=True)) == 4
@@ -114,17 +102,6 @@ def test_a_query_acquires_from_all_partitions() -> None:
     assert epochs(group) == (1, 1), "queries are assigned nothing"
 
 
-def test_a_member_acknowledges_held_records_of_a_revoked_partition() -> None:
-    group = group_of("c1", partitions=2)
-    assert taken(group, "c1") == [0, 1]
-    subscribe(group, "c2")
-    assign_after(group)
-    (moved,) = assigned(group)["c2"]["orders"]
-    assert moved == 0
-    assert acknowledged(group, 0, 9, 1, ACCEPT, "c1") == {}, "c1 holds the records still"
-    assert group.dump(moved) == []
-
-
 def test_a_new_member_waits_for_the_assignment_interval() -> None:
     group = group_of("c1", "c2")
     subscribe(group, "c3")
@@ -137,15 +114,6 @@ def test_a_new_member_waits_for_the_assignment_interval() -> None:
     assert epochs(group) == (2, 2)
 
 
-def test_a_member_that_comes_after_a_quiet_interval_is_assigned_at_once() -> None:
-    group = group_of("c1")
-    assert epochs(group) == (1, 1)
-    group.now_ms += INTERVAL_MS
-    subscribe(group, "c2")
-    group.run(AssignPartitions())
-    assert len(assigned(group)["c2"]["orders"]) == 2
-
-
 def test_the_partitions_of_a_member_that_left_are_assigned_again() -> None:
     """◆ A partition with records and a subscribed member is assigned to somebody."""
     group = group_of("c1", "c2", "c3")
@@ -155,32 +123,6 @@ def test_the_partitions_of_a_member_that_left_are_assigned_again() -> None:
     assign_after(group)
     assert taken(group, "c1") == [0, 1, 2, 3]
     assert assigned(group)["c2"] == assigned(group)["c3"] == {}
-
-
-def test_epochs_never_go_back_over_a_takeover() -> None:
-    """◆ The assignment's epoch is durable, in the log and in a snapshot."""
-    group = group_of("c1")
-    for number in range(2, 5):
-        subscribe(group, f"c{number}")
-        assign_after(group)
-    assert epochs(group) == (4, 4)
-    group.crash()
-    assert epochs(group) == (5, 4), "who has what is not durable: it is assigned anew"
-    from_snapshot(group)
-    assert epochs(group) == (5, 4)
-    subscribe(group, "c1")
-    group.run(AssignPartitions())
-    assert epochs(group) == (5, 5)
-    assert taken(group, "c1") == [0, 1, 2, 3], "of those that came back"
-
-
-def test_members_that_hold_records_are_assigned_partitions_after_a_takeover() -> None:
-    group = group_of("c1", "c2")
-    fetched(group, 5, "c1")
-    fetched(group, 5, "c2")
-    group.crash()
-    group.run(AssignPartitions())
-    assert sorted(index for part in assigned(group).values() for index in part["orders"]) == [0, 1, 2, 3]
 
 
 def test_new_partitions_and_new_topics_of_a_pattern_are_assigned() -> None:
@@ -195,60 +137,6 @@ def test_new_partitions_and_new_topics_of_a_pattern_are_assigned() -> None:
     assert sorted(index for part in found.values() for index in part.get("orders", ())) == [0, 1, 2, 3, 4, 5]
     assert found["c2"]["orders-eu"] == (0,)
     assert "orders-eu" not in found["c1"]
-
-
-def test_a_deleted_topic_is_assigned_to_no_member() -> None:
-    group = group_of("c1")
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
-    assign_after(group)
-    assert assigned(group) == {"c1": {}}
-
-
-def test_new_start_offsets_are_another_assignment() -> None:
-    """A partition that an administrator deletes is taken from its member: nobody acquires from it until it is back."""
-    group = group_of("c1", "c2")
-    delete = AlterStartOffsets(starts=((TOPIC_ID, 3, None),), execute=True, force=True)
-    group.run(delete)
-    assert epochs(group) == (2, 1)
-    assign_after(group)
-    assert epochs(group) == (2, 2)
-    assert sorted(index for part in assigned(group).values() for index in part["orders"]) == [0, 1, 2]
-
-
-def test_deleting_a_group_resets_its_epochs_and_assignment() -> None:
-    """A group of the same name is another group: no member, assignment or epoch of before is its own."""
-    group = group_of("c1")
-    subscribe(group, "c2")
-    assign_after(group)
-    assert epochs(group) == (2, 2)
-    leave(group, "c1")
-    leave(group, "c2")
-    group.run(DeleteGroup(group_id="billing", execute=True))
-    assert (group.group.group_epoch, group.group.assignment_epoch, group.group.assignment) == (0, 0, {})
-    group.run(CreateGroup(incarnation="next", topic_ids=True))
-    add_partitions(group, "orders", TOPIC_ID, range(2))
-    group.epochs.clear()
-    subscribe(group, "c3")
-    assert epochs(group) == (1, 0)
-    group.run(AssignPartitions())
-    assert epochs(group) == (1, 1)
-    assert assigned(group) == {"c3": {"orders": (0, 1)}}
-
-
-def test_another_subscription_is_another_assignment() -> None:
-    group = group_of("c1", "c2")
-    add_partitions(group, "payments", "P", [0])
-    subscribe(group, "c2", topics=("payments",))
-    assign_after(group)
-    assert assigned(group) == {"c1": {"orders": (0, 1, 2, 3)}, "c2": {"payments": (0,)}}
-
-
-def test_a_new_assignment_leaves_members_what_they_may_keep() -> None:
-    group = group_of("c1")
-    for member in ("c2", "c3"):
-        subscribe(group, member)
-        assign_after(group)
-    assert assigned(group) == {"c1": {"orders": (2, 3)}, "c2": {"orders": (1,)}, "c3": {"orders": (0,)}}
 
 
 def test_a_consumer_that_names_its_partitions_is_assigned_no_others() -> None:
@@ -266,13 +154,6 @@ def test_nothing_is_assigned_while_nothing_has_changed() -> None:
         assign_after(group)
     assert epochs(group) == (1, 1)
     assert not [record for record in group.log[-1:] if b"AssignmentMade" not in record]
-
-
-def test_a_description_has_the_pattern_of_a_subscription() -> None:
-    group = group_of()
-    subscribe(group, "c1", topics=(), pattern="or.*")
-    (member,) = described(group).members
-    assert (member.topics, member.topic_pattern) == ((), "or.*")
 
 
 def test_a_description_lists_a_bounded_number_of_assigned_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

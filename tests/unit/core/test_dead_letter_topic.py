@@ -18,41 +18,6 @@ from tests.support.fake_cluster import FakeCluster
 TOPIC = "errors.deadletterqueue.topic.name"
 
 
-def test_without_a_dead_letter_topic_records_are_archived_as_before() -> None:
-    """KIP-1191, Compatibility, Deprecation, and Migration Plan: a group that names no dead letter topic behaves as in
-    KIP-932."""
-    group = ShareConsumers(end=2)
-    group.fetch("c1")
-    assert group.acknowledge(REJECT, 0, 1) == "NONE"
-    assert (group.states(), group.window()) == ([], (2, 2))
-    assert group.partition().archived_total == 2
-
-
-def test_a_group_can_set_its_dead_letter_queue_at_any_time() -> None:
-    """KIP-1191, Public Interfaces: the topic is a dynamic configuration of the group; it holds for what is given up
-    from then on."""
-    group = ShareConsumers(end=2)
-    group.fetch("c1")
-    group.acknowledge(REJECT, 1)
-    group.configure(errors_deadletterqueue_topic_name="dlq.orders")
-    group.acknowledge(REJECT, 0)
-    assert group.states() == ["0 ARCHIVING 1", "1 ARCHIVED 1"]
-
-
-@pytest.mark.parametrize(
-    ("key", "default"),
-    [
-        (TOPIC, ""),
-        ("errors.deadletterqueue.copy.record.enable", True),
-        ("errors.deadletterqueue.auto.create.topics.enable", False),
-    ],
-)
-def test_configs_have_the_kips_names_and_defaults(key: str, default: object) -> None:
-    """KIP-1191, Public Interfaces: their names and defaults. Ours copies the record unless told not to (Kafka: false),
-    since a dead letter without it can't be redriven."""
-    assert getattr(GroupConfig.parse(), key.replace(".", "_")) == default
-
-
 @pytest.mark.parametrize("name", ["__dlq", "__consumer_offsets", "a b", "x" * 250])
 def test_a_dead_letter_topic_is_no_internal_topic(name: str) -> None:
     """KIP-1191, Public Interfaces: its name does not begin with two underscores, and is a topic's name."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from coordinator.core.commands import (
     AcquirePlan,
     ArchiveDeletedTopics,
@@ -17,7 +15,7 @@ from coordinator.core.looks.view import ViewGroup, past_ids
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.messages import LeftOut, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
+from tests.support.group_driver import TOPIC_ID, GroupDriver, from_snapshot
 
 
 def gone(group: GroupDriver, end: int | None = None) -> list[tuple[int, int, int]]:
@@ -74,14 +72,6 @@ def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left() -> None:
     assert set(group.group.plans) == set(), "nothing carries an empty plan"
 
 
-def test_a_deleted_topics_loss_is_counted_once() -> None:
-    group, _ = released()
-    assert gone(group, 1_000)
-    assert gone(group, 2_000) == gone(group) == []
-    from_snapshot(group)
-    assert gone(group) == []
-
-
 def test_of_a_log_with_an_unknown_end_the_known_records_are_counted() -> None:
     group, start = released()
     assert gone(group) == [(0, 9, 10), (100, 100, 0)]
@@ -91,81 +81,6 @@ def test_of_a_log_with_an_unknown_end_the_known_records_are_counted() -> None:
         ("data_loss", "orders-0 offsets 0 to 9"),
         ("end_unknown", "orders-0 what it may have had from offset 100 on"),
     ]
-
-
-def test_each_partition_of_a_deleted_topic_has_its_own_loss() -> None:
-    group = GroupDriver(records=10, partitions=3)
-    end = PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=10)
-    lost = group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=(end,))).lost
-    assert [(out.partition, out.reason, out.first, out.last, out.count) for out in lost] == [
-        (0, "data_loss", 0, 9, 10),
-        (1, "end_unknown", 0, 0, 0),
-        (2, "end_unknown", 0, 0, 0),
-    ]
-
-
-def test_a_deleted_topic_that_was_read_to_its_end_lost_nothing() -> None:
-    group = GroupDriver(records=100)
-    number = begun(group)
-    group.complete(number)
-    assert gone(group, 100) == []
-    assert next_plan(group, number).plan.plan_id == ""
-
-
-@pytest.mark.parametrize("end", ["its session ends", "it replays", "it is completed with a release"])
-def test_held_records_of_a_deleted_topic_are_lost_when_given_back(end: str) -> None:
-    group = GroupDriver(records=100)
-    number = begun(group)
-    group.stage(OutcomeRun(20, 29, 1, AcknowledgeType.RELEASE))
-    assert gone(group, 100) == []
-    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
-    if end == "it is completed with a release":
-        group.complete(number)
-        plan = next_plan(group, number).plan.plan_id
-        assert reclaim(group, plan) == [(20, 29, 10)]
-    else:
-        if end == "its session ends":
-            group.pass_time(SESSION_MS + 1)
-        group.join()
-        assert reclaim(group, number) == [(0, 99, 100)]
-    assert group.dump() == []
-
-
-def test_held_records_of_a_deleted_topic_may_be_accepted() -> None:
-    group = GroupDriver(records=100)
-    number = begun(group)
-    gone(group, 100)
-    group.complete(number)
-    assert group.partition().archived_total == 0
-    assert next_plan(group, number).plan.plan_id == ""
-
-
-def test_the_plan_that_held_a_part_reports_the_whole_loss() -> None:
-    group, start = released()
-    plan = group.next(start, limit=100).plan.plan_id
-    gone(group, 1_000)
-    lost = reclaim(group, plan)
-    assert sum(count for _, _, count in lost) == 910
-    assert group.group.unreported_losses == ()
-
-
-def test_a_report_that_no_process_read_is_in_the_next_plan() -> None:
-    group, start = released()
-    gone(group, 1_000)
-    assert next_plan(group, start).plan.plan_id == "i.2"
-    group.join()
-    plan = next_plan(group, start).plan.plan_id
-    assert plan == "i.3"
-    assert reclaim(group, plan) == [(0, 9, 10), (100, 999, 900)]
-
-
-def test_a_group_without_queries_reports_no_deleted_topic() -> None:
-    group = GroupDriver(records=100)
-    group.join("c1", query=False)
-    fetched(group, 50)
-    acknowledged(group, 0, 49, 1, 2)
-    assert gone(group, 100) == [(0, 99, 100)]
-    assert group.group.unreported_losses == ()
 
 
 def test_a_snapshot_keeps_the_names_of_recreated_topics() -> None:

@@ -15,13 +15,10 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     MemberDescription,
     PartitionDescription,
-    PartitionPlan,
     TopicPartitions,
 )
-from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched
 from tests.support.sink_driver import DLQ, REJECT, batch, said
-from tests.support.superseded_plans import successor_with_another_plan
 
 RELEASE = 2
 
@@ -86,22 +83,6 @@ def shown(run: RunInFlight) -> tuple[int, int, str, int, str, str, int]:
     return run.first, run.last, run.state, run.delivery_count, run.plan_id, run.member_id, run.releases
 
 
-def test_a_run_in_flight_has_the_time_of_its_next_try() -> None:
-    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
-    group.join()
-    plan = group.next().plan.plan_id
-    group.start(plan)
-    for _ in range(2):
-        group.restart(plan)
-    alone = group.next(plan).plan.plan_id
-    group.start(alone)
-    group.restart(alone)
-    (aside,) = runs_of(group)
-    assert shown(aside) == (0, 0, "AVAILABLE", 3, "", "", 0)
-    assert (aside.failures, aside.query_failures, aside.stage) == (3, 3, "failed alone")
-    assert aside.not_before_ms == group.now_ms + 1_000
-
-
 def test_a_run_in_flight_has_the_reason_of_an_archiving_record() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"))
@@ -133,28 +114,3 @@ def test_a_description_lists_members_with_a_session_first_and_counts_all(monkeyp
     monkeypatch.setattr(group_look, "MOST_MEMBERS", 2)
     said = described(group)
     assert ([member.member_id for member in said.members], said.members_total) == (["c2", "c3"], 3)
-
-
-def test_a_plan_is_described_in_every_partition_of_its_records() -> None:
-    group = GroupDriver(records=10, partitions=3)
-    group.ends[2] = 0
-    group.join()
-    taken = group.next().plan
-    plan = taken.plan_id
-    held = (AcquiredRange(0, 9, 1),)
-    assert taken.partitions == tuple(
-        PartitionPlan(topic="orders", topic_id=TOPIC_ID, partition=p, ranges=held) for p in (0, 1)
-    )
-    member = group.group.members["m1"]
-    assert group.group.plan_partitions(member, plan) == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
-    group.complete(plan)
-    assert group.group.plan_partitions(member, plan) == set()
-    assert group.group.plan_partitions(member, "") == set()
-    group.ends[0] = 20
-    assert group.next(plan).plan.partitions
-    assert group.group.plan_partitions(member, plan) == set()
-
-
-def test_a_superseded_plan_covers_the_partitions_of_the_newest_plan() -> None:
-    group, logged, _ = successor_with_another_plan()
-    assert group.group.plan_partitions(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, PartitionStart, TopicWithId, administer
+from coordinator.core.commands import administer
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.view import altered_since
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
-from coordinator.protocol.admin_messages import Altered, DecideRecords, DeleteGroup, Effect, ReleaseMember
+from coordinator.protocol.admin_messages import Altered, DecideRecords, DeleteGroup, Effect
 from coordinator.protocol.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -24,7 +24,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.values import AcknowledgeType, Disposition
 from tests.kip932.consumers import ShareConsumers
-from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state, fetched, ranges, started_plan
+from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state, fetched, started_plan
 from tests.support.quarantine import quarantined_record
 
 
@@ -99,30 +99,6 @@ def test_a_refused_reset_says_what_forcing_it_does() -> None:
         group.run(AlterStartOffsets(starts=(("T9", 0, 0),), execute=True, force=True))
 
 
-def test_start_offsets_of_two_topics_are_altered_together() -> None:
-    group = GroupDriver(records=10)
-    payments = TopicWithId(topic="payments", topic_id="P")
-    start = PartitionStart(topic_id="P", partition=0, start_offset=0)
-    group.run(InitializePartitions(topics=(payments,), starts=(start,)))
-    altered = group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 5), ("P", 0, 7)), execute=True))
-    assert [(row.topic, row.before, row.after) for row in altered.partitions] == [("orders", 0, 5), ("payments", 0, 7)]
-    assert altered.notes == (administer.AGAIN, administer.SKIPPED.format(count=5 + 7))
-    assert [partition.start_offset for partition in group.group.partitions.values()] == [5, 7]
-    assert altered_since(group.group, 0)[0] == 2
-    assert group.run(AlterStartOffsets(starts=(), execute=True)).notes == ()
-
-
-def test_a_query_that_asks_again_is_told_what_was_deleted_since() -> None:
-    group = GroupDriver(records=10, partitions=2)
-    group.join()
-    plan = group.acquire().plan.plan_id
-    group.start(plan)
-    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
-    again = group.start(plan)
-    assert [(out.partition, out.first, out.last, out.reason) for out in again.left_out] == [(0, 0, 9, "altered")]
-    assert (ranges(again, 0), ranges(again, 1)) == ([], [(0, 9, 1)])
-
-
 def test_a_deletion_of_offsets_counts_the_dead_letters_that_it_drops() -> None:
     """Those of a partition that only gets a new start offset are delivered again."""
     group = GroupDriver(records=10, partitions=3)
@@ -133,14 +109,6 @@ def test_a_deletion_of_offsets_counts_the_dead_letters_that_it_drops() -> None:
     told = group.run(AlterStartOffsets(starts=starts, execute=False, drop_dead_letters=True)).notes
     again = administer.WAITING_AGAIN.format(count=4)
     assert told == (administer.AGAIN, again, administer.NO_DEAD_LETTER.format(count=2 + 3))
-
-
-def test_the_release_of_a_member_counts_what_it_holds_in_each_partition() -> None:
-    group = ShareConsumers(end=10, partitions=2)
-    group.fetch("c1", 20)
-    group.acknowledge(AcknowledgeType.ACCEPT, 0, 9, partition=0)
-    (effect,) = group.run(ReleaseMember(group_id="billing", member_id="c1")).effects
-    assert effect.before == "10"
 
 
 def test_a_dry_run_of_a_deletion_counts_what_is_lost() -> None:

@@ -9,7 +9,6 @@ import pytest
 from coordinator.core import share_group
 from coordinator.core.commands import (
     ArchiveDeletedTopics,
-    AssignPartitions,
     Expire,
     InitializePartitions,
     PartitionStart,
@@ -17,14 +16,10 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
-from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.record_codec import decode_record, encode_records
-from coordinator.core.replay import replay
-from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import MemberForgotten, MembersNotKnown, StalePlan
+from coordinator.core.record_codec import decode_record
+from coordinator.protocol.errors import MemberForgotten, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
-from coordinator.protocol.values import SharePartitionKey
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, offsets, ranges
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -74,20 +69,6 @@ def test_a_member_away_for_the_retention_is_forgotten_except_the_last() -> None:
     assert known(group) == ["m3", "m4"]
 
 
-def test_members_of_a_small_group_are_kept_for_years() -> None:
-    group = of_several(2)
-    group.pass_time(3_000 * DAY_MS)
-    group.join("m1")
-    assert offsets(group.acquire("i.2", "m1", 10)) == 10
-
-
-def test_no_sweep_is_due_where_no_member_can_be_forgotten() -> None:
-    group = of_several(2)
-    assert group.group.next_deadline_ms() is None
-    busy = of_several(3)
-    assert busy.group.next_deadline_ms() is not None
-
-
 ODD = {"share.member.retention.ms": str(RETENTION_MS + 1)}
 """A retention that is not divisible by eight."""
 
@@ -96,14 +77,6 @@ def test_a_sweep_is_due_when_the_first_members_retention_ends() -> None:
     group = of_several(3, **ODD)
     group.run(Expire())
     assert group.group.next_deadline_ms() == group.now_ms + RETENTION_MS + 1 + RETENTION_MS // 8 + 1
-
-
-def test_a_member_is_kept_until_its_retention_is_over() -> None:
-    group = of_several(3)
-    group.now_ms += RETENTION_MS * 9 // 8
-    group.run(Expire())
-    assert known(group) == ["m0", "m1", "m2"]
-    assert group.group.next_deadline_ms() == group.now_ms + SWEEP_MS + 1, "the next sweep is no sooner"
 
 
 def test_a_sweep_that_leaves_a_holder_comes_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +93,6 @@ def test_a_sweep_that_leaves_a_holder_comes_again_later(monkeypatch: pytest.Monk
     group.run(Expire())
     assert known(group) == ["held", "m1", "m2"]
     assert group.group.next_deadline_ms() == group.now_ms + RETENTION_MS // 8 + 1
-
-
-def test_a_changed_retention_holds_from_the_next_sweep_on() -> None:
-    group = of_several(3, **{"share.member.retention.ms": "3600000"})
-    group.pass_time(3_600_000 * 9 // 8 + SWEEP_MS + 1)
-    assert known(group) == ["m1", "m2"]
 
 
 def test_heartbeats_keep_a_member_with_few_appends() -> None:
@@ -146,52 +113,6 @@ def test_heartbeats_keep_a_member_with_few_appends() -> None:
     assert "idle" in known(group)
 
 
-def test_a_member_that_comes_back_outlives_a_crash_before_its_first_heartbeat() -> None:
-    group = of_several(4)
-    group.pass_time(RETENTION_MS)
-    group.run(JoinGroup(group_id="billing", member_id="m0", process_id="m0-process-1", member_epoch=1))
-    group.now_ms += LONGEST_MS - RETENTION_MS  # nothing was due meanwhile
-    group.crash()
-    group.run(Expire())
-    assert known(group) == ["m0", "m3"]
-
-
-def test_a_member_that_comes_back_only_to_leave_was_there() -> None:
-    """The session lived through a load of the group, so that the member did not have to join again."""
-    group = of_several(4)
-    group.pass_time(RETENTION_MS)
-    group.crash()
-    gone(group, "m0")
-    group.now_ms += LONGEST_MS - RETENTION_MS
-    group.run(Expire())
-    assert known(group) == ["m0", "m3"]
-
-
-def test_after_a_load_deletion_waits_for_no_forgotten_member() -> None:
-    group = of_several(5)
-    group.now_ms += LONGEST_MS
-    group.crash()
-    group.run(Expire())
-    assert known(group) == ["m3", "m4"]
-    with pytest.raises(MembersNotKnown, match=r"whether 2 member"):
-        group.run(DeleteGroup(group_id="billing", execute=True))
-
-
-def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
-    group = GroupDriver(records=1_000)
-    group.join("held")
-    number = group.acquire("", "held", 10).plan.plan_id
-    group.start(number, "held")
-    group.pass_time(SESSION_MS + 1)
-    group.join("x", query=False)  # who takes nothing
-    for n in range(4):
-        group.join(f"m{n}")
-        gone(group, f"m{n}")
-    group.pass_time(50 * DAY_MS)
-    assert "held" in known(group)
-    assert ranges(group.restart(number, "held")) == [(0, 9, 2)]
-
-
 def test_a_forgotten_query_is_refused_by_name() -> None:
     group = of_several(5)
     group.pass_time(LONGEST_MS)
@@ -203,20 +124,6 @@ def test_a_forgotten_query_is_refused_by_name() -> None:
         group.start("i.1", "m0")  # Spark replays the batch
     with pytest.raises(StalePlan):
         group.complete("i.1", "m0")
-
-
-def test_epochs_and_plan_ids_of_forgotten_members_are_never_reused() -> None:
-    group = of_several(5)
-    group.join("m0")
-    group.join("m0")
-    gone(group, "m0")
-    last = group.group.last_plan_id
-    group.pass_time(LONGEST_MS)
-    assert "m0" not in known(group)
-    assert group.join("m0", "new") == 4, "the process of epoch 3 may only have been stopped"
-    assert group.acquire("", "m0", 10).plan.plan_id == f"i.{last + 1}"
-    group.crash()
-    assert group.join("another") == 4
 
 
 def test_a_process_stopped_for_longer_than_the_retention_is_refused() -> None:
@@ -251,12 +158,6 @@ def test_many_members_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyP
     assert [len(step.member_ids) for step in steps] == [3, 3, 1]  # type: ignore[union-attr]
 
 
-def test_a_completed_plan_is_kept_as_its_id_alone() -> None:
-    group = of_several(1)
-    plan = group.group.members["m0"].newest
-    assert plan is not None and (plan.plan_id, plan.ranges, plan.left_out, plan.superseded_plans) == (1, (), (), ())
-
-
 # --- topics that are no more
 
 
@@ -271,45 +172,6 @@ def made_anew(group: GroupDriver, topic_id: str) -> None:
 
 def partitions(group: GroupDriver) -> list[str]:
     return sorted(key.topic_id for key in group.group.partitions)
-
-
-def test_partitions_of_a_recreated_topic_are_forgotten_when_empty() -> None:
-    group = GroupDriver(records=100)
-    group.join("m1")
-    number = group.acquire("", "m1", 10).plan.plan_id
-    group.start(number, "m1")
-    made_anew(group, "new")
-    group.pass_time(3 * SWEEP_MS)
-    assert partitions(group) == [TOPIC_ID, "new"], "records of it are held, or may be replayed"
-    group.join("m1")
-    group.complete(number, "m1")
-    group.pass_time(3 * SWEEP_MS)
-    assert partitions(group) == [TOPIC_ID, "new"], "what it had unread is not counted yet"
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
-    group.pass_time(SWEEP_MS + 1)
-    group.pass_time(SWEEP_MS + 1)
-    assert partitions(group) == ["new"]
-    assert (group.group.topic_names, group.group.old_topics, group.group.gone) == ({"new": "orders"}, set(), {})
-    group.crash()
-    assert partitions(group) == ["new"]
-
-
-def test_partitions_are_kept_while_a_plan_that_names_them_may_start() -> None:
-    """The plan tells its query what was lost with them."""
-    group = GroupDriver(records=100)
-    group.join("m1")
-    number = group.acquire("", "m1", 10).plan.plan_id
-    group.pass_time(SESSION_MS + 1)
-    made_anew(group, "new")
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
-    assert not group.partition().runs
-    group.pass_time(3 * SWEEP_MS)
-    assert partitions(group) == [TOPIC_ID, "new"]
-    group.join("m1")
-    assert group.start(number, "m1").data_loss[0].last == 9
-    group.complete(number, "m1")
-    group.pass_time(3 * SWEEP_MS)
-    assert partitions(group) == ["new"]
 
 
 def test_a_recreated_topic_is_forgotten_whose_offsets_an_administrator_deleted() -> None:
@@ -336,43 +198,6 @@ def test_a_topic_of_deleted_offsets_is_kept_while_a_plan_names_it() -> None:
     assert group.start(number, "m1").left_out[0].reason == "altered"
 
 
-def test_a_member_that_waits_while_partitions_are_forgotten_is_assigned_others() -> None:
-    group = GroupDriver(records=100)
-    made_anew(group, "new")
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
-    group.pass_time(1)
-    group.now_ms += SWEEP_MS
-    join = JoinGroup(group_id="billing", member_id="c1", process_id="p", query=False, topics=("orders",))
-    group.epochs["c1"] = group.run(join).member_epoch
-    group.run(Expire())
-    assert partitions(group) == ["new"]
-    group.run(AssignPartitions())
-    group.topic_id = "new"
-    assert fetched(group, 10) == [(0, 9, 1)]
-
-
-def test_delivery_counts_of_deleted_offsets_outlive_a_forgotten_topic() -> None:
-    group = GroupDriver(records=100)
-    made_anew(group, "new")
-    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
-    group.topic_id = "new"
-    batch(group, "m1")
-    gone(group, "m1")
-    group.run(AlterStartOffsets(starts=(("new", 0, None),), execute=True))
-    group.pass_time(3 * SWEEP_MS)
-    assert group.group.topic_names == {"new": "orders"}
-    made_anew(group, "new")
-    group.join("m2")
-    assert ranges(group.acquire("", "m2", 10)) == [(0, 9, 2)]
-
-
-def test_a_sweep_for_partitions_forgets_no_member_of_a_small_group() -> None:
-    group = of_several(2)
-    made_anew(group, "new")
-    group.pass_time(2 * LONGEST_MS)
-    assert known(group) == ["m0", "m1"]
-
-
 def test_a_recreated_topics_old_id_is_kept_while_requests_may_name_it() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
@@ -385,15 +210,3 @@ def test_a_recreated_topics_old_id_is_kept_while_requests_may_name_it() -> None:
     assert partitions(group) == [TOPIC_ID, "new"]
     group.pass_time(2 * SWEEP_MS)
     assert partitions(group) == ["new"]
-
-
-def test_a_snapshot_keeps_the_names_of_deleted_topics() -> None:
-    group = GroupDriver(records=100)
-    made_anew(group, "new")
-    again = share_group.ShareGroup("billing")
-    for data in encode_records(snapshot_of(group.group)):
-        replay(again, decode_record(data))
-    assert again.topics == {"orders": "new"}
-    assert again.topic_names == group.group.topic_names
-    assert again.old_topics == {TOPIC_ID}
-    assert SharePartitionKey(TOPIC_ID, 0) in again.partitions

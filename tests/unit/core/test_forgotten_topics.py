@@ -14,7 +14,6 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands import forget as forgetting
-from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.log_records import PartitionsForgotten, TopicDeleted
 from coordinator.core.looks.description import describe_group
@@ -22,10 +21,10 @@ from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.replays import partition_replay as partitions
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import GroupDescription, Heartbeat
+from coordinator.protocol.messages import GroupDescription
 from coordinator.protocol.values import SharePartitionKey
 from sharegroup.admin_access import origins_of
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, ranges
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
 
 DELETED, REJECTED = 50, 3
 """Where the log of a deleted topic ended; the acknowledgement type."""
@@ -88,38 +87,6 @@ def test_a_deleted_topic_is_forgotten_and_its_counts_are_kept() -> None:
     assert group.group.next_deadline_ms() is None, "no sweep is due where there is nothing to forget"
 
 
-def test_a_deleted_topic_is_kept_while_requests_may_name_it() -> None:
-    """And forgotten, though no coordinator lives for as long as from one sweep to the next."""
-    group = GroupDriver(records=DELETED)
-    dated(group, "events-1")
-    group.pass_time(SWEEP_MS - 1)
-    assert topics(group) == [TOPIC_ID, "events-1"]
-    group.crash()
-    group.now_ms += 1
-    group.run(Expire())
-    assert topics(group) == [TOPIC_ID]
-
-
-def test_a_deletion_noted_by_a_clock_ahead_is_forgotten_too() -> None:
-    group = GroupDriver(records=DELETED)
-    made(group, "events-1")
-    group.append([TopicDeleted(topic_id="events-1", deleted_ms=group.now_ms * 1_000)])
-    group.run(Expire())
-    assert topics(group) == [TOPIC_ID]
-
-
-def test_a_topic_that_is_back_before_it_is_forgotten_goes_on() -> None:
-    group = GroupDriver(records=DELETED)
-    dated(group, "events-1")
-    made(group, "events-1")
-    a_sweep_later(group)
-    assert topics(group) == [TOPIC_ID, "events-1"]
-    group.ends[0] = 60
-    group.join("c1", query=False)
-    group.run(AssignPartitions())
-    assert fetched(group, 10) == [(50, 59, 1)]
-
-
 def test_a_topic_that_is_back_after_it_is_forgotten_repeats_no_record() -> None:
     group = GroupDriver(records=DELETED)
     dated(group, "events-1")
@@ -135,25 +102,6 @@ def test_a_topic_that_is_back_after_it_is_forgotten_repeats_no_record() -> None:
     assert group.group.forgotten_topics["events-1"].ends == ((0, 50, 1),)
 
 
-def test_a_topic_is_kept_while_a_member_holds_a_record_of_it() -> None:
-    group = GroupDriver(records=DELETED)
-    made(group, "events-1")
-    group.join("m1")
-    group.topic_id = "events-1"
-    number = group.acquire("", "m1", 10).plan.plan_id
-    assert ranges(group.start(number, "m1")) == [(0, 9, 1)]
-    deleted(group, "events-1")
-    with group.unchecked():
-        for _ in range(3 * SWEEP_MS // SESSION_MS):
-            group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
-            group.pass_time(SESSION_MS - 1)
-    assert topics(group) == [TOPIC_ID, "events-1"]
-    group.complete(number, "m1")
-    group.pass_time(SWEEP_MS + 1)
-    assert topics(group) == [TOPIC_ID]
-    assert balanced(group.group).accepted == 10
-
-
 def test_a_topic_is_kept_until_its_dead_letters_are_written() -> None:
     group = GroupDriver(records=DELETED, **{"errors.deadletterqueue.topic.name": "dlq"})
     dated(group, "events-1")
@@ -163,19 +111,6 @@ def test_a_topic_is_kept_until_its_dead_letters_are_written() -> None:
     group.pass_time(SWEEP_MS + 1)
     assert topics(group) == [TOPIC_ID]
     assert balanced(group.group).archived[1] == 10
-
-
-def test_offsets_that_an_administrator_deletes_stay_counted() -> None:
-    group = GroupDriver(records=DELETED)
-    group.join("c1", query=False)
-    fetched(group, 40)
-    assert not acknowledged(group, 0, 29, 1, 1)
-    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
-    totals = balanced(group.group)
-    assert (totals.reached, totals.accepted, totals.skipped) == (40, 30, 10)
-    made(group, TOPIC_ID)
-    totals = balanced(group.group)
-    assert (totals.reached, totals.accepted, totals.skipped) == (80, 30, 10), "they are delivered again"
 
 
 def test_ends_of_forgotten_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

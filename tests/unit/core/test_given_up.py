@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.failed_deliveries import SAMPLE
-from coordinator.protocol.messages import DescribeGroup, GivenUp, GroupDescription, LeaveGroup
+from coordinator.protocol.messages import DescribeGroup, GivenUp, GroupDescription
 from tests.support.group_driver import GroupDriver, from_snapshot
-from tests.support.sink_driver import DLQ, EXPLICIT, REJECT, RELEASE, batch, said
+from tests.support.sink_driver import DLQ, EXPLICIT, RELEASE, batch, said
 
 LIMIT_OF_TWO = {"share.delivery.count.limit": "2"}
 
@@ -63,13 +63,6 @@ def test_an_answer_counts_all_records_and_names_the_first_ranges() -> None:
     assert given_up.sample == tuple(("orders", 0, offset, offset) for offset in released[:SAMPLE])
 
 
-def test_a_sinks_rejects_are_counted_and_are_not_reported_as_given_up() -> None:
-    group, plan = batch(10)
-    group.stage(said(5, 6, REJECT))
-    assert group.complete(plan).given_up == ()
-    assert archived(group) == {"rejected": 2}
-
-
 @pytest.mark.parametrize("configs", [{}, DLQ])
 def test_the_count_by_reason_outlives_a_crash_and_a_snapshot(configs: dict[str, str]) -> None:
     group, plan = second_delivery(**configs)
@@ -81,11 +74,3 @@ def test_the_count_by_reason_outlives_a_crash_and_a_snapshot(configs: dict[str, 
     assert archived(group) == {"undecided": 10}
     from_snapshot(group)
     assert archived(group) == {"undecided": 10}
-
-
-def test_records_that_the_log_lost_are_counted_apart() -> None:
-    group, _ = batch(10)
-    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
-    group.move_log_start(4)
-    assert archived(group) == {}
-    assert (group.partition().counts.removed, group.partition().unaccounted) == (4, 0)

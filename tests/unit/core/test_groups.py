@@ -5,27 +5,22 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.group_bounds import GroupBounds
-from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
+from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.core.decide import decide
 from coordinator.core.log_records import PartitionInitialized, PlanAcquired
-from coordinator.core.looks.description import describe_group
-from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol import errors
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import (
-    FencedMemberEpoch,
     ShareGroupError,
 )
 from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition, starting_offsets
 from coordinator.service.runtime import transactions
-from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
+from tests.kip932.consumers import ShareConsumers
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver
 from tests.support.source_driver import facts, run_transaction
@@ -40,31 +35,6 @@ def test_a_group_made_anew_keeps_to_the_coordinators_bounds() -> None:
         for record in decide(group, command, 0).records:
             replay(group, record)
     assert (group.incarnation, group.config.share_session_timeout_ms) == ("j", 50_000)
-
-
-def test_known_topics_and_start_offsets_are_not_appended_again() -> None:
-    group = GroupDriver(records=10, partitions=2)
-    before = list(group.log)
-    topics = (TopicWithId(topic="orders", topic_id=TOPIC_ID),)
-    starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=5) for p in (0, 1))
-    group.run(InitializePartitions(topics=topics, starts=starts))
-    assert group.log == before
-    assert group.partition(1).start_offset == 0
-
-
-def test_a_group_is_created_once() -> None:
-    group = GroupDriver()
-    before = list(group.log)
-    group.run(CreateGroup(incarnation="another", topic_ids=False))
-    assert (group.log, group.group.incarnation) == (before, "i")
-
-
-def test_a_missing_group_is_dead_and_has_an_empty_snapshot() -> None:
-    group = ShareGroup("billing")
-    dead = describe_group(group)
-    assert (dead.state, dead.incarnation) == ("DEAD", "")
-    assert list(snapshot_of(group)) == []
-    assert group.next_deadline_ms() is None
 
 
 def test_a_resolved_start_offset_is_appended_before_the_first_acquire() -> None:
@@ -134,90 +104,9 @@ def test_an_empty_text_unsets_a_config() -> None:
     assert group.recovered().configs == {}
 
 
-def test_a_config_that_was_never_set_can_be_unset_without_an_append() -> None:
-    group = GroupDriver()
-    appended = len(group.log)
-    group.run(AlterConfigs(configs={"share.delivery.count.limit": ""}))
-    assert len(group.log) == appended
-
-
-def test_a_start_offset_is_found_once() -> None:
-    """KIP-932, Managing durable share-partition state: what the strategy came to is written before anything is
-    acquired, and no later answer of the log moves it."""
-    group = ShareConsumers(start=40)
-    group.crash()
-    group.initialize(70)
-    assert group.window() == (40, 40)
-
-
 def process(member: str, name: str, epoch: int | None = None, **fields: object) -> JoinGroup:
     """A process joins, as a new one or naming the epoch that it had."""
     return JoinGroup(group_id="billing", member_id=member, process_id=name, member_epoch=epoch, query=False, **fields)
-
-
-def fetch(group: ShareConsumers) -> None:
-    group.fetch("c1")
-
-
-def acknowledge(group: ShareConsumers) -> None:
-    group.acknowledge(ACCEPT, 0)
-
-
-def test_decisions_outlive_the_coordinator() -> None:
-    """KIP-932, Managing durable share-partition state: SPSO, the states of the records in the window and the delivery
-    counts of those that failed are there again after another process has taken over."""
-    group = ShareConsumers(end=20)
-    group.fetch("c1", 10)
-    group.acknowledge(ACCEPT, 0, 2)
-    group.acknowledge(RELEASE, 4)
-    group.acknowledge(REJECT, 5)
-    group.acknowledge(ACCEPT, 6)
-    group.wait(LOCK_MS + 1)
-    before = ["3-4 AVAILABLE 1", "5 ARCHIVED 1", "6 ACKNOWLEDGED 1", "7-9 AVAILABLE 1"]
-    assert group.states() == before
-    group.crash()
-    assert (group.window(), group.states()) == ((3, 10), before)
-
-
-def test_an_acquisition_outlives_the_coordinator() -> None:
-    """KIP-932, Managing durable share-partition state: ours differs. Kafka never writes that a record is Acquired: a
-    new leader has it Available, at the count before. Ours writes acquisitions to records of its own, so that no count
-    is given twice; the holder has one session timeout to go on, and may acknowledge what it was given before."""
-    group = ShareConsumers(end=10)
-    group.fetch("c1")
-    group.crash()
-    assert group.held() == ["0-9 c1"]
-    assert group.acknowledge(ACCEPT, 0, 4) == "NONE"
-    group.pass_time(SESSION_MS)
-    assert group.held() == ["5-9 c1"]
-    group.pass_time(1)
-    group.join("c2", "later", query=False)
-    assert group.fetch("c2") == [(5, 9, 2)]
-
-
-def heartbeat(group: ShareConsumers) -> None:
-    group.heartbeat("c1")
-
-
-def leave(group: ShareConsumers) -> None:
-    group.leave("c1")
-
-
-REQUESTS = [heartbeat, fetch, acknowledge, leave]
-
-
-def test_a_refused_request_appends_nothing() -> None:
-    """KIP-932, Managing durable share-partition state: a request that fails changes neither memory nor what is
-    durable."""
-    group = ShareConsumers(end=10)
-    group.fetch("c1")
-    written, before = len(group.log), group.states()
-    assert group.acknowledge(ACCEPT, 0, 9, member="c2") == "INVALID_RECORD_STATE"
-    group.epochs["c1"] = 7
-    for request in REQUESTS:
-        with pytest.raises(FencedMemberEpoch):
-            request(group)
-    assert (len(group.log), group.states()) == (written, before)
 
 
 def test_the_isolation_level_is_the_groups() -> None:
@@ -229,40 +118,6 @@ def test_the_isolation_level_is_the_groups() -> None:
     assert group.run(process("c2", "p")).isolation_level == "read_committed"
     beat = Heartbeat(group_id="billing", member_id="c1", member_epoch=1)
     assert group.run(beat).isolation_level == "read_committed"
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (errors.InvalidRecordState, "INVALID_RECORD_STATE"),
-        (errors.InvalidRequest, "INVALID_REQUEST"),
-        (errors.UnknownMemberId, "UNKNOWN_MEMBER_ID"),
-        (errors.FencedMemberEpoch, "FENCED_MEMBER_EPOCH"),
-        (errors.GroupIdNotFound, "GROUP_ID_NOT_FOUND"),
-        (errors.CoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE"),
-        (errors.UnknownTopic, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (errors.ConfigOutOfBounds, "INVALID_CONFIG"),
-    ],
-)
-def test_errors_have_kafkas_codes(error: type[ShareGroupError], code: str) -> None:
-    """KIP-932, Error codes: what goes wrong is named as Kafka names it."""
-    assert error.kafka_error == code
-
-
-@pytest.mark.parametrize(
-    ("key", "default"),
-    [
-        ("share.auto.offset.reset", "latest"),
-        ("share.heartbeat.interval.ms", 5_000),
-        ("share.isolation.level", "read_uncommitted"),
-        ("share.record.lock.duration.ms", 30_000),
-        ("share.session.timeout.ms", 45_000),
-    ],
-)
-def test_a_group_is_configured_by_kafkas_keys_and_defaults(key: str, default: object) -> None:
-    """KIP-932, Group configuration: the keys that a group has of its own, and what holds when they are not set."""
-    assert GROUP_KEYS[key].default == default
-    assert getattr(GroupConfig.parse(), GROUP_KEYS[key].attribute) == default
 
 
 def test_a_refused_config_changes_nothing() -> None:

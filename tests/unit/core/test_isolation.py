@@ -24,19 +24,10 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import NO_DELAY
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
-from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges, started_plan
+from tests.support.group_driver import GroupDriver, acknowledged, fetched, ranges
 
 NOW_MS = 1_000_000
 LIMITS = st.integers(2, 8)
-
-
-def test_records_that_keep_failing_come_in_slices_also_without_a_limit() -> None:
-    group, plan = started_plan(10_000)
-    group.restart(plan)
-    cut = ranges(group.restart(plan))
-    assert cut == [(0, 2153, 3)]
-    group.join("m2")
-    assert ranges(group.acquire(member="m2", limit=None)) == [(2154, 3999, 3)]
 
 
 @pytest.mark.parametrize("degree", range(1, 6))
@@ -60,13 +51,6 @@ def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, fi
         assert (slice_size(current, limit, 100_000) is not None) == isolated
 
 
-def test_the_cut_comes_first() -> None:
-    group, plan = started_plan(10_000)
-    group.restart(plan)
-    assert ranges(group.restart(plan)) == [(0, 2153, 3)]
-    assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "count unchanged, number cleared"
-
-
 def test_isolation_looks_at_failures_only() -> None:
     group = GroupDriver(records=10, **{"share.delivery.count.limit": "10"})
     group.join("c1", query=False)
@@ -79,35 +63,6 @@ def test_isolation_looks_at_failures_only() -> None:
     group.join()
     first = ranges(group.next())[0]
     assert first[1] - first[0] > 0, "released, never failed: not cut"
-
-
-def test_a_delivery_counts_as_one_failure_at_most() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    group.restart(plan)
-    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"], "the lost lock and the replay are one delivery's end"
-
-
-def test_an_isolated_slice_takes_no_fresh_records() -> None:
-    group, plan = started_plan(10_000)
-    for _ in range(3):
-        group.restart(plan)
-    assert ranges(group.next(plan)) == [(46, 91, 4)]
-
-
-def test_the_slices_of_the_default_limit() -> None:
-    assert [slice_size(c, 5, 100_000) for c in range(1, 7)] == [None, None, 2_154, 46, 1, 1]
-
-
-def test_a_limit_of_two_has_no_slices() -> None:
-    assert [slice_size(c, 2, 100_000) for c in (1, 2, 3)] == [None, None, None]
-
-
-@pytest.mark.parametrize("limit", range(3, 11))
-def test_slices_shrink_to_one_record(limit: int) -> None:
-    sizes = [size for c in range(1, limit + 1) if (size := slice_size(c, limit, 100_000)) is not None]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 1
 
 
 @st.composite

@@ -9,24 +9,6 @@ def lag(group: ShareConsumers, partition: int = 0) -> int | None:
     return group.describe().partitions[partition].lag
 
 
-def test_a_group_that_has_taken_nothing_lags_by_all_there_is() -> None:
-    """KIP-1226, Share Partition Lag Computation: everything from SPSO to the end of the log."""
-    assert lag(ShareConsumers(start=40, end=100)) == 60
-
-
-def test_a_group_that_begins_at_the_end_has_no_lag() -> None:
-    """KIP-1226, Share Partition Lag Computation: what lies below SPSO was never the group's to deliver."""
-    assert lag(ShareConsumers(start=100, end=100)) == 0
-
-
-def test_each_partition_has_its_own_lag() -> None:
-    """KIP-1226, Public Interfaces: lag is told for each share partition."""
-    group = ShareConsumers(end=50, partitions=2)
-    group.fetch("c1", 60)
-    group.acknowledge(ACCEPT, 5, 9, partition=1)
-    assert [lag(group, partition) for partition in (0, 1)] == [50, 45]
-
-
 def test_a_lag_that_cannot_be_known_is_none() -> None:
     """KIP-1226, Public Interfaces: where the end of the log is not known there is no lag (Kafka shows -1)."""
     group = ShareConsumers()

@@ -13,9 +13,7 @@ from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run, RunMap
 from coordinator.protocol.admin_messages import ListInFlight
-from tests.kip932.consumers import LOCK_MS, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
-
-SHORT_MS = 10_000
+from tests.kip932.consumers import LOCK_MS, RELEASE, SESSION_MS, ShareConsumers, batch
 
 
 def scattered(records: int, **configs: object) -> ShareConsumers:
@@ -58,53 +56,6 @@ def test_an_extension_changes_no_run(records: int, monkeypatch: pytest.MonkeyPat
     assert ends_ms(group) == {SESSION_MS}
 
 
-def test_after_a_stall_each_lock_has_a_sessions_time() -> None:
-    group = scattered(10)
-    group.now_ms += 1_000
-    stall(group, 5 * SESSION_MS)
-    assert ends_ms(group) == {SESSION_MS}
-    group.pass_time(SESSION_MS)
-    assert group.partition().acquired_count == 5
-    group.pass_time(1)
-    assert group.partition().acquired_count == 0
-
-
-def test_a_lock_given_after_a_stall_ends_in_its_own_time() -> None:
-    group = scattered(10, share_record_lock_duration_ms=SHORT_MS)
-    stall(group, SESSION_MS)
-    group.fetch("c1", 2)
-    assert ends_ms(group) == {SESSION_MS, SHORT_MS}
-    group.pass_time(SHORT_MS + 1)
-    assert ends_ms(group) == {SESSION_MS - SHORT_MS - 1}
-    assert group.partition().acquired_count == 5
-
-
-def test_locks_of_before_and_after_a_stall_are_extended_by_the_next() -> None:
-    group = scattered(10, share_record_lock_duration_ms=SHORT_MS)
-    stall(group, SESSION_MS)
-    group.fetch("c1", 2)
-    stall(group, 2_000)
-    assert ends_ms(group) == {SESSION_MS, SHORT_MS}, "what is left of each"
-    group.now_ms += SESSION_MS
-    stall(group, 2 * SESSION_MS)
-    assert ends_ms(group) == {SESSION_MS}, "a session's time again, for both"
-    group.fetch("c1", 2)
-    assert ends_ms(group) == {SESSION_MS, SHORT_MS}
-    group.pass_time(SESSION_MS + 1)
-    assert group.partition().acquired_count == 0
-    assert group.group.locks.next_ms() is None
-
-
-def test_a_renewal_after_a_stall_shortens_no_lock() -> None:
-    group = scattered(10)
-    stall(group, SESSION_MS)
-    group.acknowledge(RENEW, 1)
-    assert ends_ms(group) == {SESSION_MS}
-    group.pass_time(SESSION_MS - LOCK_MS + 1_000)
-    group.acknowledge(RENEW, 1)
-    assert ends_ms(group) == {LOCK_MS, LOCK_MS - 1_000}
-
-
 def test_the_log_has_deadlines_of_the_clock() -> None:
     group = scattered(10)
     stall(group, SESSION_MS)
@@ -113,19 +64,6 @@ def test_the_log_has_deadlines_of_the_clock() -> None:
     assert deadlines(logged.runs) == {group.now_ms + LOCK_MS, group.now_ms - SESSION_MS + LOCK_MS}, "as each was given"
     (kept,) = [record for record in snapshot_of(group.group) if isinstance(record, RunsChanged)]
     assert deadlines(kept.runs) == {group.now_ms + SESSION_MS, group.now_ms + LOCK_MS}
-
-
-def test_an_index_without_locks_keeps_deadlines_unchanged() -> None:
-    group = scattered(10)
-    stall(group, SESSION_MS)
-    group.acknowledge_batches(*(batch(at, at, RELEASE) for at in range(1, 10, 2)))
-    group.pass_time(1_000)
-    assert group.group.locks.next_ms() is not None, "the end of a lock that is given back stays until it has passed"
-    group.pass_time(2 * SESSION_MS)
-    group.join("c1", query=False)
-    stall(group, 600)
-    group.fetch("c1", 10)
-    assert deadlines(group.partition().runs) == {group.now_ms + LOCK_MS}
 
 
 def test_the_lock_ends_of_many_stalls_are_distinguished() -> None:

@@ -21,7 +21,7 @@ from coordinator.protocol.values import AcquiredRange
 from coordinator.protocol.wire import decode_request, encode
 from share_source.driver.plan_offset import PlanOffset, plan_offset
 from share_source.errors import UnreadableOffset
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, durable_state, ranges
+from tests.support.group_driver import SESSION_MS, GroupDriver, durable_state, ranges
 from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.source_driver import DriverClient, reading
 
@@ -218,19 +218,6 @@ def test_a_missing_range_without_a_reason_changes_nothing() -> None:
     group.start(plan_id, logged=(part((0, 109, 1)),))
 
 
-def test_a_start_without_a_log_is_not_compared() -> None:
-    """A member that keeps no log, as the chaos test's."""
-    group = GroupDriver(records=100)
-    group.join()
-    assert ranges(group.start(group.next().plan.plan_id)) == [(0, 99, 1)]
-
-
-def test_an_empty_log_is_compared_too() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    refused_unchanged(group, group.next().plan.plan_id)
-
-
 def test_a_superseded_plan_reports_nothing_beyond_its_log() -> None:
     group = GroupDriver(records=100)
     group.join("m1")
@@ -288,12 +275,6 @@ def begun(group: GroupDriver, **options: str) -> tuple[DriverClient, Any, Any]:
     return client, start, end
 
 
-def test_a_replay_passes_with_the_counts_that_rose() -> None:
-    client, start, end = begun(GroupDriver(records=100))
-    assert read_in(client, start, end) == [(0, 59, 2)]
-    assert read_in(client, start, end) == [(0, 59, 3)]
-
-
 def test_a_replay_of_another_plan_fails_before_a_record_is_read() -> None:
     client, start, end = begun(GroupDriver(records=100))
     end["plan"]["orders"]["0"] = "0-49:1"
@@ -322,44 +303,12 @@ def test_a_replay_after_records_were_lost_to_another_member_passes() -> None:
     assert read_in(client, start, end) == [(10, 59, 3)], "the second answer does not name them any more"
 
 
-def test_replays_that_isolation_cuts_and_quarantines_pass_to_the_end() -> None:
-    client, start, end = begun(GroupDriver(records=10_000), **{"share.delivery.count.limit": "5"})
-    sizes = [sum(last - first + 1 for first, last, _ in read_in(client, start, end)) for _ in range(7)]
-    assert sizes[0] == 60 and sizes[-1] == 0 and sorted(sizes, reverse=True) == sizes, sizes
-    assert 1 in sizes or 46 in sizes, "isolation cut the plan"
-
-
-def test_a_failed_trial_passes_as_an_empty_batch() -> None:
-    group, number = quarantined_record()
-    member_id = next(iter(group.epochs))
-    reply = group.next(number)
-    end = plan_offset("billing", member_id, reply.plan)
-    client, start = DriverClient(group), {"version": SPARK_OFFSET, "group": "billing", "member": member_id}
-    assert read_in(client, start, end), "the delivery that fails"
-    assert [read_in(client, start, end) for _ in range(2)] == [[], []]
-
-
-def test_a_replay_of_an_unsubscribed_topic_is_an_empty_batch() -> None:
-    client, start, end = begun(GroupDriver(records=100))
-    client.unsubscribed = frozenset({TOPIC_ID})
-    assert [read_in(client, start, end) for _ in range(2)] == [[], []]
-
-
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_replay_after_data_loss_passes(fails: str) -> None:
     client, start, end = begun(GroupDriver(records=100), failOnDataLoss="false")
     client.group.move_log_start(30)
     assert read_in(client, start, end, failOnDataLoss="false") == [(30, 59, 2)]
     assert read_in(client, start, end, failOnDataLoss=fails) == [(30, 59, 3)]
-
-
-def test_data_loss_before_the_first_start_passes_in_the_process_that_acquired() -> None:
-    client = DriverClient(GroupDriver(records=100))
-    with reading(client, failOnDataLoss="false") as source:
-        start = source.initialOffset()
-        end = source.latestOffset(start, LIMIT)
-        client.group.move_log_start(30)
-        assert source.partitions(start, end)
 
 
 def lapse(client: DriverClient) -> None:
@@ -372,16 +321,6 @@ def lapse(client: DriverClient) -> None:
 def lapse_and_lose_data(client: DriverClient) -> None:
     client.group.pass_time(SESSION_MS + 1)
     client.group.move_log_start(20)
-
-
-@pytest.mark.parametrize("between", [lapse, lapse_and_lose_data])
-def test_a_session_that_lapsed_between_acquire_and_start_passes(between: Callable[[DriverClient], None]) -> None:
-    client = DriverClient(GroupDriver(records=100, **STRICT))
-    with reading(client, failOnDataLoss="false") as source:
-        start = source.initialOffset()
-        end = source.latestOffset(start, LIMIT)
-        between(client)
-        assert source.partitions(start, end)
 
 
 @pytest.mark.parametrize("between", [lapse, lapse_and_lose_data])

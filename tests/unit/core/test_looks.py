@@ -19,7 +19,6 @@ from coordinator.protocol.admin_messages import (
     ListInFlight,
     ListPlans,
     ListWindows,
-    PlanInFlight,
     ReleaseMember,
     RunInFlight,
     Window,
@@ -29,7 +28,6 @@ from coordinator.protocol.messages import JoinGroup, RecordCounts
 from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import LOCK_MS, ShareConsumers
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
-from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.sink_driver import REJECT, RELEASE, said
 
 BILLING = {"group_id": "billing"}
@@ -166,14 +164,6 @@ def test_records_whose_lock_has_ended_have_no_age_as_held_ones():
     assert (group.states(), oldest_ms(group)) == (["0-9 AVAILABLE 1"], 0)
 
 
-def test_records_are_held_in_one_partition_after_another_was_deleted():
-    group = ShareConsumers(partitions=2)
-    group.fetch("c1", 200)
-    group.pass_time(7)
-    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
-    assert (group.held(partition=1), oldest_ms(group)) == (["0-99 c1"], 7)
-
-
 @pytest.mark.parametrize(("runs", "is_held"), [(2, False), (3, True)])
 def test_a_plan_with_very_many_runs_counts_as_held(runs, is_held, monkeypatch):
     """To look at all of them would take too long. The lock of each has ended."""
@@ -240,56 +230,3 @@ def test_a_released_members_records_are_counted_and_others_get_them(consumers):
     assert release(execute=True) == Altered(executed=True, effects=effect(0, "0 available to others"), notes=(gone,))
     with pytest.raises(MemberNotFound):
         consumers.run(ReleaseMember(**BILLING, member_id="c9", execute=True))
-
-
-@pytest.mark.parametrize(("lock_ends", "count"), [(False, 7), (True, 3)])
-def test_a_dry_run_counts_the_records_that_a_release_changes(lock_ends, count):
-    """Records whose lock has ended still carry the id of their plan, and are not held."""
-    group = ShareConsumers(end=20, share_acquire_mode="record_limit")
-    group.fetch("c1", max_records=7)
-    if lock_ends:
-        group.wait(LOCK_MS + 1)
-        group.fetch("c1", max_records=3)
-    asked = {**BILLING, "member_id": "c1"}
-    (dry,) = group.run(ReleaseMember(**asked)).effects
-    assert (dry.before, group.partition().acquired_count) == (str(count), count)
-    assert group.run(ReleaseMember(**asked, execute=True)).effects == (dry,)
-    assert group.partition().acquired_count == 0
-
-
-def test_the_stages_of_a_quarantined_record_and_of_its_trial_are_shown():
-    group, plan = quarantined_record(limit=3, records=10)
-    (run,) = runs_of(group)
-    assert (run.state, run.stage, run.failures, run.plan_id, run.member_id) == ("AVAILABLE", "failed alone", 3, "", "")
-    assert group.run(MeasureGroup(**BILLING)).isolated == {Stage.FAILED_ALONE: 1}
-    trial = started_trial(group, plan)
-    (listed,) = group.run(ListPlans(**BILLING)).plans
-    assert listed == PlanInFlight(
-        plan_id=trial,
-        member_id="m1",
-        query_id="",
-        state="started",
-        acquired_ms=group.now_ms,
-        records=1,
-        held=1,
-        attempt=0,
-        stage="trial",
-        evidence=True,
-    )
-    assert [(run.first, run.stage, run.state) for run in runs_of(group)] == [(0, "trial", "ACQUIRED")]
-    measures = group.run(MeasureGroup(**BILLING))
-    assert (measures.isolated[Stage.TRIAL], measures.members, measures.oldest_ms) == (1, (1, 0), 0)
-
-
-def test_records_count_as_sliced_until_their_plan_completes():
-    group, _ = started_plan(10, **{"share.delivery.count.limit": "5"})
-    group.ends[0] = 18
-    group.join("m2")
-    failing = group.next(member="m2").plan.plan_id
-    group.start(failing, "m2")
-    assert group.run(MeasureGroup(**BILLING)).isolated == {}
-    for _ in range(3):
-        group.restart(failing, "m2")
-    assert group.run(MeasureGroup(**BILLING)).isolated == {Stage.SLICED: 8}
-    group.complete(failing, "m2")
-    assert group.run(MeasureGroup(**BILLING)).isolated == {}

@@ -14,7 +14,6 @@ from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup
 from tests.kip932.consumers import ACCEPT, ShareConsumers
 from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, holding, started_plan
 
-HOUR_MS = 3_600_000
 Request = Callable[[ShareConsumers], None]
 
 
@@ -39,18 +38,6 @@ def test_unknown_members_ended_sessions_and_other_epochs_have_their_own_errors()
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
     with pytest.raises(FencedMemberEpoch):
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=0))
-
-
-def test_a_fenced_process_learns_its_epoch() -> None:
-    group = GroupDriver()
-    group.join(process="first")
-    group.join(process="second")
-    for epoch, had in ((None, "older"), (1, "1")):
-        again = JoinGroup(group_id="billing", member_id="m1", process_id="first", member_epoch=epoch)
-        with pytest.raises(
-            FencedMemberEpoch, match=f"Member m1 of share group billing .*member epoch is 2, ours was {had}"
-        ):
-            group.run(again)
 
 
 def test_the_fields_of_a_join_are_durable() -> None:
@@ -83,14 +70,6 @@ def test_a_heartbeat_is_answered_as_a_join_is() -> None:
     assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined
 
 
-def test_a_load_gives_a_session_only_to_holders() -> None:
-    group = holding()
-    group.join()
-    group.join("c2", query=False)
-    group.crash()
-    assert [name for name, member in group.group.members.items() if member.active] == ["c1"]
-
-
 def test_a_coordinator_may_rest_without_holders_and_members() -> None:
     group = holding()
     assert not group.group.may_rest(group.now_ms), "a member is there"
@@ -98,27 +77,6 @@ def test_a_coordinator_may_rest_without_holders_and_members() -> None:
     assert not group.group.may_rest(group.now_ms), "something is held"
     group.pass_time(SESSION_MS + 1)
     assert group.group.may_rest(group.now_ms)
-
-
-def test_fenced_reader_never_rejoins() -> None:
-    group, plan = started_plan()
-    group.join()
-    group.epochs["m1"] = 1
-    with pytest.raises(FencedMemberEpoch):
-        group.complete(plan)
-    with pytest.raises(FencedMemberEpoch):
-        group.join(process="m1-process-1")
-
-
-def test_epoch_outlives_the_session() -> None:
-    group, _ = started_plan()
-    assert group.join() == 2
-    group.pass_time(10 * SESSION_MS)
-    group.crash()
-    lapsed = JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-1", member_epoch=1)
-    with pytest.raises(FencedMemberEpoch):
-        group.run(lapsed)
-    assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
 
 
 def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
@@ -149,17 +107,6 @@ def test_a_stall_ends_no_session_and_no_lock() -> None:
     group.pass_time(SESSION_MS)
     assert group.dump() == held, "a full session's time to be heard"
     group.pass_time(1)
-    assert group.partition().acquired_count == 0
-
-
-def test_a_vanished_member_loses_its_records_also_among_many_stalls() -> None:
-    """Of each 20 s the coordinator hears members for one half."""
-    group, _ = started_plan()
-    for _ in range(2 * SESSION_MS // 10_000 + 1):
-        group.pass_time(10_000)
-        group.now_ms += 10_000
-        group.run(ExtendDeadlines(stalled_ms=10_000))
-        group.run(Expire())
     assert group.partition().acquired_count == 0
 
 
@@ -206,19 +153,6 @@ def test_joining_a_missing_group_is_refused() -> None:
         driver.run(process("c1", "p"))
 
 
-def test_a_new_process_of_a_member_fences_the_earlier_process() -> None:
-    """KIP-932, Rebalance process: the epoch rises when the member joins anew, and an older one is fenced, for good.
-    Ours says so for a member id that its checkpoint keeps over restarts; Kafka's ids live as long as a process."""
-    group = ShareConsumers(members=1)
-    assert group.join("c1", "second", query=False) == 2
-    with pytest.raises(FencedMemberEpoch):
-        group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
-    with pytest.raises(FencedMemberEpoch):
-        group.run(process("c1", "c1-process-1"))
-    with pytest.raises(FencedMemberEpoch):
-        group.run(process("c1", "c1-process-1", epoch=1))
-
-
 def heartbeat(group: ShareConsumers) -> None:
     group.heartbeat("c1")
 
@@ -263,31 +197,6 @@ def test_join_and_heartbeat_return_the_configured_heartbeat_interval() -> None:
     assert (reply.heartbeat_interval_ms, reply.session_timeout_ms) == (5_000, SESSION_MS)
     group.configure(share_heartbeat_interval_ms=9_000)
     assert group.run(beat).heartbeat_interval_ms == 9_000
-
-
-def test_a_member_without_a_session_has_to_join_again() -> None:
-    """KIP-932, Heartbeat and session: after its session a member is unknown, until it joins; ours keeps its epoch if
-    it is the same process and nobody else came in its name."""
-    group = ShareConsumers(members=1)
-    group.pass_time(SESSION_MS + 1)
-    for request in REQUESTS[:3]:
-        with pytest.raises(UnknownMemberId):
-            request(group)
-    assert group.run(process("c1", "c1-process-1", epoch=1)).member_epoch == 1
-    group.heartbeat("c1")
-
-
-def test_records_of_a_lost_member_are_available_again() -> None:
-    """KIP-932, Heartbeat and session: with its session a member loses its records, before their locks are over; the
-    other members keep theirs."""
-    group = ShareConsumers(end=20, share_record_lock_duration_ms=HOUR_MS)
-    group.fetch("c1", 10)
-    group.fetch("c2", 10)
-    group.pass_time(SESSION_MS)
-    group.heartbeat("c2")
-    group.pass_time(1)
-    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
-    assert group.held() == ["10-19 c2"]
 
 
 def test_a_subscription_that_fits_into_no_record_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,22 +30,6 @@ def test_by_default_a_querys_tries_take_minutes() -> None:
     assert backoff(config, 1, 0, 1_000, by_query=False) == NO_DELAY
 
 
-def test_a_backoff_that_is_set_holds_for_queries_and_share_consumers() -> None:
-    config = policy(ms=5_000, jitter=0)
-    assert {release_delay_ms(config, 1, 0, by_query=by_query) for by_query in (True, False)} == {5_000}
-
-
-def test_the_backoff_grows_with_each_release_up_to_its_maximum() -> None:
-    config = policy(ms=1_000, multiplier=3, max_ms=20_000, jitter=0)
-    assert [release_delay_ms(config, n, 0, by_query=True) for n in (1, 2, 3, 4, 5)] == [
-        1_000,
-        3_000,
-        9_000,
-        20_000,
-        20_000,
-    ]
-
-
 def test_jitter_spreads_to_both_sides_by_its_part() -> None:
     config = policy(ms=10_000, jitter=0.2)
     delays = [release_delay_ms(config, 1, step, by_query=True) for step in range(JITTER_STEPS)]

@@ -6,17 +6,15 @@ import re
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
+from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.decide import decide
 from coordinator.core.log_records import PlanStaged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, encode_records
-from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ListPlans
 from coordinator.protocol.errors import (
-    BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
     NeverDelivered,
@@ -27,7 +25,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, ranges, started_plan
-from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, second_batch, states
+from tests.support.sink_driver import ACCEPT, REJECT, RELEASE, batch, said, second_batch
 
 
 def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
@@ -70,15 +68,6 @@ def test_the_answer_counts_records_that_two_commits_contradict_each_other_about(
     assert group.stage(divided).contradicted == 0, "the sink has told these by itself"
     group.restart(plan)
     assert group.stage(said(0, 9, REJECT, 2)).contradicted == 0, "another attempt"
-
-
-def test_stale_rows_are_counted_with_samples_and_fail_no_other_row() -> None:
-    group, plan = second_batch()
-    staged = group.stage(said(2, 3, REJECT), said(9, 11, REJECT), said(14, 14, REJECT))
-    assert (staged.staged, staged.stale, staged.attempt) == (3, 3, 0)
-    assert staged.stale_sample == ("orders-0@2 (1)", "orders-0@9 (1)")
-    group.complete(plan)
-    assert group.partition().archived_total == 3
 
 
 @pytest.mark.parametrize(
@@ -145,12 +134,6 @@ def test_rows_of_offsets_that_an_administrator_altered_are_stale(start: int | No
     assert ranges(group.next(plan)) == [(0, 9, 2)]
 
 
-def test_samples_are_few() -> None:
-    group, _ = second_batch(100, 1)
-    staged = group.stage(*(said(n, n, ACCEPT) for n in range(0, 102, 2)))
-    assert (staged.stale, len(staged.stale_sample)) == (50, 5)
-
-
 def test_a_stale_receipt_may_refuse_the_whole() -> None:
     group, plan = second_batch()
     named = r"3 row\(s\).*group billing, for example orders-0@7 \(1\), orders-0@8 \(1\):"
@@ -158,16 +141,6 @@ def test_a_stale_receipt_may_refuse_the_whole() -> None:
         group.stage(said(7, 7, REJECT), said(8, 9, REJECT), said(10, 16, REJECT), fail_on_stale=True)
     group.complete(plan)
     assert group.partition().archived_total == 0
-
-
-def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
-    group, _ = second_batch(5, 5)
-    group.ends[0] = 15
-    group.join("m2")
-    group.start(group.acquire(member="m2").plan.plan_id, "m2")
-    staged = group.stage(said(0, 9, ACCEPT))
-    assert (staged.staged, staged.stale) == (5, 5)
-    assert [member.decides for member in group.group.members.values()] == [True, False]
 
 
 def test_a_missing_group_is_named() -> None:
@@ -207,57 +180,6 @@ def test_a_sink_of_another_incarnation_is_outdated() -> None:
     assert group.stage(said(0, 9, REJECT), incarnation="i").staged == 10
 
 
-def test_rows_count_for_the_topic_that_their_receipts_name() -> None:
-    """◆ Receipts of the topic that was deleted look like those of the topic that has its name now. m1 still decides the
-    records of the old one, which it holds; m2 has the new one's."""
-    group, _ = batch()
-    made_anew(group, "T2")
-    group.join("m2")
-    other = group.acquire(member="m2", limit=10).plan
-    assert [part.topic_id for part in other.partitions] == ["T2"]
-    group.start(other.plan_id, "m2")
-    assert group.stage(said(0, 4, REJECT), said(5, 9, ACCEPT)).staged == 10
-    assert [kept.plan_id for kept in group.group.plans.values() if kept.staged] == [1]
-    assert group.stage(said(0, 9, RELEASE), topic_id="T2").staged == 10
-    group.complete(other.plan_id, "m2")
-    assert {run.state for _, _, run in group.group.partitions["T2", 0].runs} == {RecordState.AVAILABLE}
-
-
-def made_anew(group: GroupDriver, topic_id: str, end: int = 10) -> None:
-    """The topic was deleted, and another one has its name."""
-    group.run(
-        InitializePartitions(
-            topics=(TopicWithId(topic="orders", topic_id=topic_id),),
-            starts=(PartitionStart(topic_id=topic_id, partition=0, start_offset=0),),
-        )
-    )
-    group.topic_id = topic_id
-
-
-def test_staged_outcomes_outlive_a_crash() -> None:
-    """◆ Spark committed; the coordinator died before the plan was completed: the rejected record is not accepted."""
-    group, plan = batch(**DLQ)
-    group.stage(said(4, 5, RELEASE, delay_ms=30_000), said(6, 9, REJECT, reason="bad"))
-    group.crash()
-    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
-    group.complete(plan)
-    assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
-    assert run_at(group, 4).not_before_ms == group.now_ms + 30_000
-    assert run_at(group, 6).reason == "bad"
-
-
-def test_staged_outcomes_of_all_attempts_outlive_a_snapshot() -> None:
-    """◆ Loaded from a snapshot alone, a disagreement is known, and a rejected record is rejected."""
-    group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, dead_letter=True))
-    group.restart(plan)
-    from_snapshot(group)
-    group.stage(said(0, 0, REJECT, 2), said(1, 1, REJECT, 2))
-    from_snapshot(group)
-    group.complete(plan)
-    assert states(group) == ["[0..0] AVAILABLE 2", "[1..1] ARCHIVED 2", "[2..2] AVAILABLE 2"]
-
-
 def test_a_staging_in_many_parts_has_the_same_effect() -> None:
     """No stored record is of any size; what is stored is what was replayed."""
     group = GroupDriver(records=30_000)
@@ -272,59 +194,3 @@ def test_a_staging_in_many_parts_has_the_same_effect() -> None:
     from_snapshot(group)
     group.complete(plan)
     assert group.partition().archived_total == 15_000
-
-
-def test_a_completed_plan_leaves_no_staged_outcomes() -> None:
-    group, plan = batch()
-    group.stage(said(0, 9, ACCEPT))
-    group.complete(plan)
-    assert not any(isinstance(record, PlanStaged) for record in snapshot_of(group.group))
-    assert all(not kept.staged for kept in group.group.plans.values())
-
-
-def test_a_reset_partition_keeps_no_staged_outcomes() -> None:
-    """The plan stays, as it has records of another partition."""
-    group = GroupDriver(records=10, partitions=2)
-    group.join()
-    group.start(group.next().plan.plan_id)
-    for partition in (0, 1):
-        group.stage(said(0, 9, ACCEPT), partition=partition)
-    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0),), execute=True, force=True))
-    (kept,) = [record for record in snapshot_of(group.group) if isinstance(record, PlanStaged)]
-    assert [index for _, index, _ in kept.partitions] == [1]
-
-
-def test_a_replay_reads_records_that_a_sink_has_decided() -> None:
-    group, plan = batch(3)
-    group.stage(said(0, 1, ACCEPT), said(2, 2, REJECT))
-    assert ranges(group.restart(plan)) == [(0, 2, 2)]
-
-
-def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
-    """Another member has taken a record since the lock was lost; that member decides it, at whatever count it is."""
-    group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
-    group.pass_time(SESSION_MS + 1)
-    group.join("m2")
-    taken = group.next(member="m2", limit=1).plan.plan_id
-    group.start(taken, member="m2")
-    group.join()
-    staged = group.stage(said(0, 2, REJECT, 1))
-    assert (staged.staged, staged.stale) == (2, 1)
-    group.complete(plan)
-    assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] ARCHIVING 1"]
-
-
-def test_a_driver_whose_batch_was_reclaimed_since_is_refused() -> None:
-    """A stopped driver continues after its successor died. If it could commit the output that it wrote, record 0 would
-    be accepted and record 1 nowhere. This holds however often the batch was reclaimed, and after a load."""
-    group, plan = batch(3, **DLQ)
-    for count in (1, 2):
-        group.restart(plan)
-        for older in range(1, count + 1):
-            with pytest.raises(BatchReclaimed, match=rf"orders-0@0 \({older}\)"):
-                group.stage(said(0, 0, REJECT, older), said(1, 1, RELEASE, older), said(2, 2, ACCEPT, older))
-        group.log = encode_records(snapshot_of(group.group))
-        group.crash()
-    group.stage(said(0, 0, REJECT, 3), said(1, 1, RELEASE, 3), said(2, 2, ACCEPT, 3))
-    group.complete(plan)
-    assert states(group) == ["[0..0] ARCHIVING 3", "[1..1] AVAILABLE 3", "[2..2] ACKNOWLEDGED 3"]
