@@ -123,7 +123,7 @@ RECORDS_GO = [
     shown(
         "a topic deleted with unread records",
         DataLoss(group_id="billing", count=4900, ranges="orders-0 offsets 100 to 4999"),
-        "tests/unit/core/test_deleted_topics.py::test_a_deleted_topics_loss_is_counted_once",
+        "tests/unit/core/test_deleted_topics.py::test_of_a_log_with_an_unknown_end_the_known_records_are_counted",
     ),
     shown(
         "a broker away for longer than the query waits",
