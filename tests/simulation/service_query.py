@@ -1,8 +1,8 @@
 """A Spark query against the simulated service: its checkpoint, its sink, and the process that works on them.
 
-As in :mod:`tests.simulation.spark_query`, but as a task that asks over the network, may die at every step, and may have
-a second process beside it. A log's entry is written once: a second writer of the same one fails, as in Spark. The sink
-replaces its output of a (query, batch id).
+It is a task that asks over the network, may die at every step, and may have a second process beside it. A log's entry
+is written once: a second writer of the same one fails, as in Spark. The sink replaces its
+output of a (query, batch id).
 """
 
 from __future__ import annotations

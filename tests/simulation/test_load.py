@@ -51,39 +51,10 @@ def test_each_call_is_answered_or_under_way(load: Load) -> None:
     assert answered[START] <= answered[NEXT] <= answered[START] + load.queries
 
 
-def test_the_interpreters_time_is_that_of_the_answers() -> None:
-    parts = Coordinators(SMALL, Machines(), COSTS)
-    parts.play(10)
-    (coordinator,) = parts.coordinators
-    calls = parts.costs.calls.items()
-    expected_ms = sum(
-        coordinator.answered[kind] * (call.python_ms + SMALL.partitions * call.partition_ms) for kind, call in calls
-    )
-    assert coordinator.interpreter.busy_ms == pytest.approx(expected_ms, rel=0.01)
-
-
 def test_the_simulation_matches_a_measured_coordinator() -> None:
     found = checked()
     assert found.batches_per_s == pytest.approx(LOADED_BATCHES_S, rel=0.25)
     assert found.quantile_ms(0.5) == pytest.approx(LOADED_MEDIAN_MS, rel=0.25)
-
-
-def test_a_light_load_is_carried_at_its_own_rate() -> None:
-    found = play(SMALL)
-    assert found.batches_per_s == pytest.approx(100, rel=0.02)
-    assert not found.refused
-    assert not found.sessions_end
-
-
-def test_two_coordinators_carry_more_than_one_coordinator() -> None:
-    assert play(WITHOUT_PAUSES, 1).batches_per_s * 1.5 < play(WITHOUT_PAUSES, 2).batches_per_s
-
-
-def test_latency_rises_with_the_load() -> None:
-    found = [play(dataclasses.replace(SMALL, queries=queries)) for queries in (20, 80, 160, 320)]
-    for part in (0.5, 0.99):
-        latencies = [each.quantile_ms(part) for each in found]
-        assert latencies == sorted(latencies)
 
 
 def test_more_coordinators_do_not_raise_the_throughput_of_one_group() -> None:
@@ -111,7 +82,3 @@ def test_a_coordinator_above_its_limit_refuses_calls_and_keeps_serving() -> None
     assert found.refused > 100
     assert found.calls_per_s > 0.9 * play(WITHOUT_PAUSES).calls_per_s
     assert not found.sessions_end
-
-
-def test_the_same_seed_carries_the_same() -> None:
-    assert play(SMALL) == play(SMALL)
