@@ -1,11 +1,21 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
+import contextlib
+import logging
+import tempfile
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
+from coordinator.protocol.messages import AckBatch, DescribeGroup, JoinGroup, NextPlan, PartitionAcks, StartPlan
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.dead_letters.group_worker import GroupWorker
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.news import News
@@ -18,16 +28,19 @@ from tests.support.waiting import wait_until
 
 
 class Running:
-    """A service on a fake cluster; `join`, `next`, `use` speak for members."""
+    """A service on a fake cluster, with its administration; `join`, `next`, `use` speak for members. ``doubts``: for
+    how long a missing topic is in doubt; not at all if none are given."""
 
-    def __init__(self, path, cluster):
+    def __init__(self, path, cluster, *, doubts=None, stored=None):
         self.cluster = cluster
         self.store = FaultyStore(SqliteStore(path))
         self.news = News()
         self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=self.news.notify)
         self.engine = CoordinatorRuntime(self.store, on_change=self.news.notify)
+        self.watch.doubts = doubts or self.watch.doubts
         self.runtime = one_partition(self.engine)
         self.service = CoordinatorService(self.runtime, self.watch, self.news)
+        self.admin = AdminService(self.runtime, cluster, stored or NothingStored(), self.watch.doubts)
         self.epochs = {}
 
     def close(self):
@@ -81,6 +94,16 @@ class Running:
         return {where: p.start_offset for where, p in self.partitions().items()}
 
 
+@contextlib.contextmanager
+def serving(cluster, **options):
+    """A service on the cluster, for tests that take no fixtures: those that tests/mistakes names."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Running(Path(folder) / "state.db", cluster, **options)) as running,
+    ):
+        yield running
+
+
 class NothingStored:
     """No group beside those that are served."""
 
@@ -99,3 +122,31 @@ def storing(configs):
 
 def held(plan):
     return {(p.topic, p.partition): [(r.first, r.last) for r in p.ranges] for p in plan.partitions}
+
+
+def acks(topic_id, first, last, kind, count=1, partition=0):
+    """A request's acknowledgements of one range."""
+    batch = AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
+    return (PartitionAcks(topic_id=topic_id, partition=partition, batches=(batch,)),)
+
+
+def dead_letter_worker(running, group_id="billing", doubts=None):
+    """The worker that writes the dead letters of a group."""
+    log = LogOnce(logging.getLogger("test"))
+    return GroupWorker(
+        group_id, running.runtime, running.cluster, {}, doubts or running.watch.doubts, log, lambda: False
+    )
+
+
+def begun(call):
+    """The future of a call in a thread of its own, which may wait for as long as the test runs."""
+    answer = Future()
+
+    def run():
+        try:
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer

@@ -2,7 +2,7 @@
 
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.messages import PartitionOutcomes
-from coordinator.protocol.values import OutcomeRun
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import AT_ONCE
 from tests.support.running_service import held
 
@@ -30,3 +30,12 @@ def stage(running, *runs, topic_id="", **fields):
 def states(running):
     """``first-last STATE count`` of the only partition, as a person sees it."""
     return [f"{run.first}-{run.last} {run.state} {run.delivery_count}" for run in running.runs()]
+
+
+def reject(running, first, last, topic="orders"):
+    """A query's sink rejects these records of the next batch, which then wait for their dead letters."""
+    plan = running.next()
+    running.start(plan.plan_id)
+    run = (first, last, 1, AcknowledgeType.REJECT, None, False, "no such customer")
+    stage(running, run, topic_id=running.cluster.found[topic].topic_id, query_id="q", batch_id=0)
+    running.next(plan.plan_id)

@@ -34,7 +34,6 @@ KAFKAS = [
 @pytest.mark.parametrize("copy", [True, False])
 def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, name, message, copy):
     written = dead_letter(ORIGIN, disposition, copy=copy)
-
     assert list(written.headers) == [
         *KAFKAS,
         ("__dlq.errors.message", message),
@@ -65,7 +64,6 @@ def test_a_timestamp_that_is_none_is_not_known(text):
 
 def test_a_rows_reason_replaces_the_message():
     headers = dict(dead_letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
-
     assert headers["__dlq.errors.message"] == "ungültig: {".encode()
 
 
@@ -78,9 +76,7 @@ def test_a_reason_of_any_length_or_content_fits():
 
 def test_the_record_is_copied_with_its_headers_in_order_before_ours():
     headers = [("trace", b"1"), ("trace", b"2"), ("empty", b""), ("null", None)]
-
     written = dead_letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=headers)
-
     assert (written.key, written.value) == (b"k", b"v")
     assert list(written.headers[:4]) == headers
     assert [name for name, _ in written.headers[4:9]] == [name for name, _ in KAFKAS]
@@ -92,9 +88,7 @@ def test_null_keys_stay_null_and_empty_values_stay_empty():
 
 def test_headers_of_an_earlier_dead_letter_are_replaced():
     first = dead_letter(ORIGIN._replace(topic="older"), Disposition.EXPIRED, headers=[("trace", b"1")])
-
     second = dead_letter(ORIGIN, Disposition.REJECTED, headers=[*first.headers, ("__dlq.errors.unheard.of", b"x")])
-
     names = [name for name, _ in second.headers]
     assert len(names) == len(set(names)) == 8
     assert parse_headers(second.headers).origin == ORIGIN
@@ -102,7 +96,6 @@ def test_headers_of_an_earlier_dead_letter_are_replaced():
 
 def test_without_copying_nothing_of_the_record_is_there():
     written = dead_letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=[("h", b"x")], copy=False)
-
     assert (written.key, written.value) == (None, None)
     assert all(name.startswith("__dlq.errors.") for name, _ in written.headers)
     assert written.is_headers_only
@@ -119,9 +112,7 @@ def test_an_empty_record_that_is_copied_says_so():
 
 def test_headers_only_keeps_the_origin_and_the_reason():
     whole = dead_letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
-
     bare = whole.headers_only()
-
     assert not whole.is_headers_only
     assert bare == dead_letter(ORIGIN, Disposition.REJECTED, message="why", copy=False)
 

@@ -78,7 +78,6 @@ def dispatcher(work, having):
 
 def test_a_group_without_dead_letters_gets_no_worker_and_no_thread(dispatcher):
     dispatcher.notify({"x", "y"})
-
     assert dispatcher.may_rest()
     assert not dispatcher._threads
 
@@ -87,9 +86,7 @@ def test_a_coordinator_stays_until_the_dead_letters_are_written(dispatcher, work
     dispatcher.notify({"a"})
     work.wait_passes("a", 1)
     assert not dispatcher.may_rest()
-
     work.answer("a", PassResult.DONE)
-
     wait_until(dispatcher.may_rest, what="nothing waits")
     assert work.closed == ["a"]
 
@@ -100,9 +97,7 @@ def test_the_dispatcher_stays_for_retriable_dead_letters_not_for_permanent_failu
     work.answer("b", PassResult.WAITING)
     wait_until(lambda: dispatcher._slots["a"].is_blocked, what="a is blocked")
     assert not dispatcher.may_rest()
-
     work.answer("b", PassResult.BLOCKED)
-
     wait_until(dispatcher.may_rest, what="both are blocked")
 
 
@@ -111,7 +106,6 @@ def test_a_group_reported_during_its_pass_gets_another_pass(dispatcher, work):
     work.wait_passes("a", 1)
     dispatcher.notify({"a"})
     work.answer("a", PassResult.DONE)
-
     work.wait_passes("a", 2)
     assert not dispatcher.may_rest()
     work.answer("a", PassResult.DONE)
@@ -121,7 +115,6 @@ def test_a_group_reported_during_its_pass_gets_another_pass(dispatcher, work):
 def test_a_group_that_went_elsewhere_is_dropped(dispatcher, work):
     dispatcher.notify({"a"})
     work.answer("a", PassResult.GROUP_GONE)
-
     wait_until(dispatcher.may_rest)
     assert work.passes == {"a": 1}
 
@@ -132,16 +125,13 @@ def test_groups_that_wait_hold_up_no_other(dispatcher, work):
     for group_id in waiting:
         work.answer(group_id, *[PassResult.WAITING] * 100)  # a busy machine may be slower than the backoff
         work.wait_passes(group_id, 1)
-
     dispatcher.notify({"e"})
-
     work.wait_passes("e", 1)
 
 
 def test_a_group_whose_pass_raises_is_tried_again(dispatcher, work):
     dispatcher.notify({"a"})
     work.answer("a", ValueError("ours"), PassResult.DONE)
-
     wait_until(dispatcher.may_rest, what="it was tried again")
     assert work.passes == {"a": 2}
 

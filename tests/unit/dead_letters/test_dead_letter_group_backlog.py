@@ -38,7 +38,6 @@ def looked(group, begin=BEGINNING, wanted=lambda partition: True):
 
 def test_a_look_returns_waiting_records_and_the_contents_of_their_dead_letters(group):
     backlog = looked(group)
-
     assert seen(backlog) == [(0, 3, 5, 1), (0, 6, 6, 5), (0, 40, 60, 1), (1, 0, 9, 5)]
     assert backlog.due[1][-2:] == (Disposition.DELIVERY_LIMIT, "why")
     assert backlog.due[0].topic == "orders"
@@ -55,16 +54,13 @@ def test_successive_looks_return_each_record_once(group, monkeypatch, most):
         assert sum(due.offsets.size for due in backlog.due) <= most
         found += [(due.offsets.partition, n) for due in backlog.due for n in due.offsets.as_range()]
         place = backlog.reached
-
     assert found == [(0, n) for n in (3, 4, 5, 6, *range(40, 61))] + [(1, n) for n in range(10)]
 
 
 def test_a_look_returns_a_bounded_number_of_runs(group, monkeypatch):
     monkeypatch.setattr(group_backlog, "MOST_RUNS", 2)
-
     first = looked(group)
     second = looked(group, first.reached)
-
     assert [seen(first), seen(second)] == [[(0, 3, 5, 1), (0, 6, 6, 5)], [(0, 40, 60, 1), (1, 0, 9, 5)]]
 
 
@@ -74,7 +70,6 @@ def test_partitions_that_are_not_wanted_are_left_out(group):
 
 def test_a_look_continues_inside_a_run_that_changed_since(group):
     put(group, 0, (40, 45, Run(RecordState.ARCHIVED, 1)))
-
     assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]
     assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 50))) == [(0, 50, 60, 1), (1, 0, 9, 5)]
 
@@ -82,13 +77,11 @@ def test_a_look_continues_inside_a_run_that_changed_since(group):
 def test_a_missing_group_has_no_backlog():
     driver = GroupDriver(partitions=0)
     driver.group.incarnation = ""
-
     assert looked(driver) is None
 
 
 def test_filed_dead_letters_archive_records_of_the_same_incarnation_only(group):
     letters = [DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, 1, 0, 9), delivery_count=5)]
-
     run_transaction(group, group_backlog.mark_written("another", letters))
     assert group.partition(1).archiving_count == 10
     run_transaction(group, group_backlog.mark_written(group.group.incarnation, letters))
@@ -100,7 +93,6 @@ def test_records_are_filed_in_ranges_of_one_delivery_count():
         return Due("orders", OffsetRange(TOPIC_ID, partition, 0, 99), count, Disposition.REJECTED, reason)
 
     records = [(due(0, 1), 1), (due(0, 1, "x"), 2), (due(0, 2), 3), (due(0, 2), 5), (due(1, 2), 6)]
-
     assert [(*f.offsets[1:], f.delivery_count) for f in coalesced(records)] == [
         (0, 1, 2, 1),
         (0, 3, 3, 2),

@@ -1,7 +1,6 @@
 """One group's dead letters, pass after pass: what is filed, what stays, and what the next pass is for. The log and the
 dead letter topic are stood in for; the group is a real one."""
 
-import logging
 from collections import Counter
 from types import SimpleNamespace
 
@@ -11,17 +10,18 @@ from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.protocol.repeated_lines import LogOnce
+from coordinator.protocol.messages import Acknowledge, AcquireRecords
 from coordinator.service.brokers import subscription, topic_doubts
 from coordinator.service.dead_letters import builder, group_worker
-from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
+from coordinator.service.dead_letters.group_worker import PassResult
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running
+from tests.support.running_service import acks, dead_letter_worker
 
 REJECT = 3
 PREFIX = "errors.deadletterqueue."
 WRITTEN = WriteResult(WriteStatus.WRITTEN)
+RETRIABLE = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")
+PERMANENT = WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")
 
 
 class Log:
@@ -106,22 +106,13 @@ def queue(monkeypatch):
 
 
 @pytest.fixture
-def group(tmp_path, cluster, log, queue):
-    running = Running(tmp_path / "state.db", cluster)
-    yield running
-    running.close()
+def group(running, log, queue):
+    return running
 
 
 @pytest.fixture
-def worker(group, cluster):
-    return new_worker("billing", group, cluster)
-
-
-def new_worker(group_id, group, cluster):
-    log = LogOnce(logging.getLogger("test"))
-    return GroupWorker(
-        group_id, group.runtime, cluster, {}, topic_doubts.TopicDoubts(60.0), log, is_stopped=lambda: False
-    )
+def worker(group):
+    return dead_letter_worker(group, doubts=topic_doubts.TopicDoubts(60.0))
 
 
 def reject(group, **configs):
@@ -130,17 +121,10 @@ def reject(group, **configs):
     configs = {PREFIX + key: value for key, value in texts.items()}
     group.join(query=False, starting_offsets="earliest", configs=configs)
     got = group.ask(AcquireRecords, max_records=100)
-    acks = tuple(
-        PartitionAcks(
-            topic_id=p.topic_id,
-            partition=p.partition,
-            batches=tuple(
-                AckBatch(first=r.first, last=r.last, delivery_count=r.delivery_count, types=(REJECT,)) for r in p.ranges
-            ),
-        )
-        for p in got.partitions
-    )
-    assert not group.ask(Acknowledge, partitions=acks).errors
+    for part in got.partitions:
+        ((first, last, count),) = part.ranges
+        rejected = acks(part.topic_id, first, last, REJECT, count, part.partition)
+        assert not group.ask(Acknowledge, partitions=rejected).errors
     assert waiting(group) == {0: 10, 1: 10}
 
 
@@ -150,7 +134,6 @@ def waiting(group):
 
 def test_a_pass_writes_and_files_everything(group, worker, queue):
     reject(group)
-
     assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
     assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
@@ -160,7 +143,6 @@ def test_small_looks_and_chunks_write_each_dead_letter_once(group, worker, queue
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 3)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
-
     assert worker.work() is PassResult.DONE
     assert set(Counter(letter.origin for letter in queue.letters).values()) == {1}
     assert len(queue.letters) == 20
@@ -168,15 +150,10 @@ def test_small_looks_and_chunks_write_each_dead_letter_once(group, worker, queue
 
 def test_dead_letters_with_retriable_failures_are_written_by_a_later_pass(group, worker, queue):
     reject(group)
-    queue.fates = {
-        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
-        1: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
-    }
-
+    queue.fates = {0: RETRIABLE, 1: RETRIABLE}
     assert (worker.work(), worker.attempts) == (PassResult.WAITING, 1)
     assert (worker.work(), worker.attempts) == (PassResult.WAITING, 2)
     assert waiting(group) == {0: 10, 1: 10}
-
     queue.fates = {}
     assert (worker.work(), worker.attempts) == (PassResult.DONE, 0)
     assert len(queue.letters) == 20
@@ -185,15 +162,10 @@ def test_dead_letters_with_retriable_failures_are_written_by_a_later_pass(group,
 def test_after_a_failure_only_a_few_dead_letters_are_tried(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_PROBE", 2)
     reject(group)
-    queue.fates = {
-        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x"),
-        1: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x"),
-    }
+    queue.fates = {0: RETRIABLE, 1: RETRIABLE}
     worker.work()
     queue.asked = 0
-
     worker.work()
-
     assert queue.asked == 4  # two of each partition of the queue
 
 
@@ -202,8 +174,7 @@ def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, m
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
-    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
-
+    queue.fates = {0: RETRIABLE}
     assert worker.work() is PassResult.WAITING
     assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
 
@@ -212,15 +183,13 @@ def test_an_unwritable_dead_letter_is_held_and_delays_no_other(group, worker, qu
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)
     reject(group)
     queue.of_offset = {4: WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")}
-
     assert worker.work() is PassResult.BLOCKED
     assert waiting(group) == {0: 1, 1: 1}
 
 
 def test_on_failure_archive_archives_permanent_failures_at_once(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")}
-
+    queue.fates = {0: PERMANENT}
     assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
     assert len(queue.letters) == 10
@@ -228,8 +197,7 @@ def test_on_failure_archive_archives_permanent_failures_at_once(group, worker, q
 
 def test_on_failure_archive_archives_after_as_many_attempts_as_kafka(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
-
+    queue.fates = {0: RETRIABLE}
     for _ in range(4):
         assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 10, 1: 0}
@@ -240,7 +208,6 @@ def test_on_failure_archive_archives_after_as_many_attempts_as_kafka(group, work
 def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, queue, log):
     reject(group)
     log.away = True
-
     assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 10, 1: 10}
     assert not queue.letters
@@ -249,7 +216,6 @@ def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, que
 def test_an_unreadable_source_record_leaves_headers_only_and_others_whole(group, worker, queue, log):
     reject(group)
     log.unreadable = {3}
-
     assert worker.work() is PassResult.DONE
     values = queue.values()
     assert (values.pop((0, 3)), values.pop((1, 3))) == (None, None)
@@ -259,7 +225,6 @@ def test_an_unreadable_source_record_leaves_headers_only_and_others_whole(group,
 def test_a_gap_gets_no_dead_letter_and_a_lost_record_headers_only(group, worker, queue, log):
     reject(group)
     log.absent = {1: AbsenceReason.NEVER, 2: AbsenceReason.GONE}
-
     assert worker.work() is PassResult.DONE
     assert (0, 1) not in queue.values()
     assert queue.values()[0, 2] is None
@@ -268,7 +233,6 @@ def test_a_gap_gets_no_dead_letter_and_a_lost_record_headers_only(group, worker,
 def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, worker, queue, log, monkeypatch):
     reject(group)
     log.absent = {9: AbsenceReason.PAST_END}
-
     assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 1, 1: 1}
     monkeypatch.setattr(builder, "PAST_END_S", 0.0)
@@ -282,11 +246,10 @@ def test_the_wait_for_a_short_log_restarts_once_the_log_is_whole(group, worker, 
     reject(group)
     log.absent = {9: AbsenceReason.PAST_END}
     worker.work()
-    log.absent, queue.of_offset = {}, {9: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x")}
+    log.absent, queue.of_offset = {}, {9: RETRIABLE}
     worker.work()  # it was read, and not written
     now[0] += builder.PAST_END_S + 1
     log.absent, queue.of_offset = {9: AbsenceReason.PAST_END}, {}
-
     assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 1, 1: 1}
 
@@ -300,7 +263,6 @@ def test_a_topic_recreated_during_the_read_gets_dead_letters_without_values(grou
             cluster.add("orders", partitions=2)
 
     log.on_read = remade
-
     assert worker.work() is PassResult.DONE
     assert set(queue.values().values()) == {None}
 
@@ -310,7 +272,6 @@ def test_a_recreated_topic_decides_nothing_about_the_old_topics_offsets(group, w
     cluster.delete("orders")
     cluster.add("orders", partitions=2)
     log.absent = dict.fromkeys(range(10), AbsenceReason.NEVER)
-
     assert worker.work() is PassResult.DONE
     assert len(queue.letters) == 20
 
@@ -323,7 +284,6 @@ def test_a_topic_that_is_missing_for_a_moment_loses_no_copy(group, worker, queue
         log.on_read = lambda: cluster.found.pop("orders", None)
     else:
         del cluster.found["orders"]
-
     assert worker.work() is PassResult.WAITING
     assert (queue.letters, waiting(group)) == ([], {0: 10, 1: 10})
     log.on_read = lambda: None
@@ -337,7 +297,6 @@ def test_a_topic_missing_for_a_minute_leaves_headers_only(group, worker, queue, 
     monkeypatch.setattr(topic_doubts, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     reject(group)
     cluster.delete("orders")
-
     assert worker.work() is PassResult.WAITING
     now_s[0] += 60
     assert worker.work() is PassResult.DONE
@@ -346,18 +305,13 @@ def test_a_topic_missing_for_a_minute_leaves_headers_only(group, worker, queue, 
 
 def test_retriable_dead_letters_are_awaited_beside_permanent_failures(group, worker, queue):
     reject(group)
-    queue.fates = {
-        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
-        1: WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED"),
-    }
-
+    queue.fates = {0: RETRIABLE, 1: PERMANENT}
     assert worker.work() is PassResult.WAITING
 
 
 def test_a_missing_dead_letter_topic_blocks_the_worker_until_its_creation(group, worker, cluster, queue):
     reject(group)
     cluster.delete("dlq")
-
     assert worker.work() is PassResult.BLOCKED
     cluster.add("dlq")
     assert worker.work() is PassResult.DONE
@@ -367,7 +321,6 @@ def test_a_missing_dead_letter_topic_blocks_the_worker_until_its_creation(group,
 def test_brokers_that_are_away_are_waited_for(group, worker, cluster):
     reject(group)
     cluster.unreachable = True
-
     assert worker.work() is PassResult.WAITING
 
 
@@ -381,7 +334,5 @@ def test_the_worker_ends_for_a_group_that_another_process_owns(group, worker, mo
     assert worker.work() is PassResult.GROUP_GONE
 
 
-def test_the_worker_ends_for_a_missing_group(group, cluster):
-    elsewhere = new_worker("never", group, cluster)
-
-    assert elsewhere.work() is PassResult.GROUP_GONE
+def test_the_worker_ends_for_a_missing_group(group):
+    assert dead_letter_worker(group, "never").work() is PassResult.GROUP_GONE

@@ -1,12 +1,9 @@
 """A wrong dead letter topic is found when a query starts."""
 
-import logging
-
 import pytest
 
 from coordinator.client.options import configs
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import StageRuns
 from coordinator.dead_letters.producer import DeadLetterProducer
 from coordinator.dead_letters.record_format import Origin, dead_letter
 from coordinator.protocol.admin_messages import AlterGroupConfigs
@@ -15,22 +12,19 @@ from coordinator.protocol.errors import (
     BrokerRefused,
     DeadLetterTopicInUse,
     DeadLetterTopicMissing,
-    DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
     GroupIdNotFound,
     TopicNotWritten,
 )
-from coordinator.protocol.messages import DescribeGroup, JoinGroup, LeaveGroup, OpenSink, PartitionOutcomes
-from coordinator.protocol.repeated_lines import LogOnce
-from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
-from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.protocol.messages import DescribeGroup, JoinGroup, LeaveGroup, OpenSink
+from coordinator.protocol.values import Disposition
 from coordinator.service.dead_letters import group_backlog
-from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
+from coordinator.service.dead_letters.group_worker import PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.dead_letters.topic_look import DeadLetterTopicLook
-from coordinator.service.handlers.admin_requests import AdminService
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, storing
+from tests.support.running_service import Running, dead_letter_worker, storing
+from tests.support.service_sinks import reject
 
 NAME = "errors.deadletterqueue.topic.name"
 CREATE = "errors.deadletterqueue.auto.create.topics.enable"
@@ -45,20 +39,12 @@ def cluster():
 
 
 @pytest.fixture
-def service(tmp_path, cluster):
-    running = Running(tmp_path / "state.db", cluster)
-    yield running
-    running.close()
+def service(running):
+    return running
 
 
 def check(cluster, is_read=False, **configs):
     return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), is_read=is_read)
-
-
-def test_the_check_returns_the_number_of_partitions(cluster):
-    cluster.add("dlq.orders", partitions=3)
-
-    assert check(cluster) == 3
 
 
 def test_a_missing_dead_letter_topic_is_named_with_ways_to_create_it(cluster):
@@ -70,14 +56,6 @@ def test_a_missing_dead_letter_topic_is_named_with_ways_to_create_it(cluster):
 def test_a_missing_dead_letter_topic_is_created_when_configured(cluster):
     assert check(cluster, **{CREATE: "true"}) == 1
     assert "dlq.orders" in cluster.found
-
-
-def test_a_dead_letter_topic_without_write_permission_is_named(cluster):
-    cluster.add("dlq.orders")
-    cluster.read_only.add("dlq.orders")
-
-    with pytest.raises(DeadLetterTopicNotAuthorized, match=r"write to .*dlq\.orders.*ACLs"):
-        check(cluster)
 
 
 def test_a_subscribed_topic_is_refused_as_dead_letter_topic_before_its_creation(cluster):
@@ -99,7 +77,6 @@ def test_a_join_with_a_missing_dead_letter_topic_creates_no_group(service):
 @pytest.mark.parametrize("fields", [{"topic_pattern": ".*orders"}, {"topics": ("orders", "dlq.orders")}])
 def test_a_subscription_that_includes_the_dead_letter_topic_is_refused(service, cluster, fields):
     cluster.add("dlq.orders")
-
     with pytest.raises(DeadLetterTopicSubscribed):
         service.join(configs={NAME: "dlq.orders"}, **fields)
 
@@ -107,7 +84,6 @@ def test_a_subscription_that_includes_the_dead_letter_topic_is_refused(service, 
 def test_a_later_member_can_not_subscribe_to_the_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     service.join(configs={NAME: "dlq.orders"})
-
     with pytest.raises(DeadLetterTopicSubscribed):
         service.join("m2", topics=("dlq.orders",))
 
@@ -115,7 +91,6 @@ def test_a_later_member_can_not_subscribe_to_the_dead_letter_topic(service, clus
 def test_another_members_subscribed_topic_is_refused_as_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     service.join("m2", topics=("dlq.orders",))
-
     with pytest.raises(DeadLetterTopicSubscribed):
         service.join(configs={NAME: "dlq.orders"})
 
@@ -124,13 +99,11 @@ def test_a_lapsed_session_rejoins_after_the_deletion_of_the_dead_letter_topic(se
     cluster.add("dlq.orders")
     joined = service.join(configs={NAME: "dlq.orders"})
     cluster.delete("dlq.orders")
-
     service.join(member_epoch=joined.member_epoch, configs={NAME: "dlq.orders"})
 
 
 def test_a_join_with_a_dead_letter_topic_names_an_unreachable_broker(service, cluster):
     cluster.unreachable = True
-
     with pytest.raises(BrokerNotReachable):
         service.join(configs={NAME: "dlq.orders"})
 
@@ -152,32 +125,27 @@ def once_read(service, cluster):
     return service
 
 
-def configured(service, cluster):
+def configured(service):
     """Set the dead letter topic as an administrator does."""
-    return AdminService(service.runtime, cluster, None, TopicDoubts()).handle(
-        AlterGroupConfigs(group_id="billing", set=ONCE, execute=True)
-    )
+    return service.admin.handle(AlterGroupConfigs(group_id="billing", set=ONCE, execute=True))
 
 
 def test_a_topic_that_was_read_once_takes_dead_letters(once_read, cluster):
     once_read.join("m2")
     assert once_read.service.handle(OpenSink(group_id="billing", configs=ONCE)).dead_letter_topic == "orders-dlq"
     once_read.join("m3", configs=ONCE)
-    assert configured(once_read, cluster).executed
+    assert configured(once_read).executed
 
 
 def test_dead_letters_are_written_to_a_topic_that_was_read_once(once_read, cluster):
-    configured(once_read, cluster)
-
+    configured(once_read)
     backlog = once_read.runtime.call("billing", group_backlog.look(group_backlog.BEGINNING, lambda index: True))
-
     assert check_dead_letter_topic(cluster, backlog.config, is_read=backlog.reads_dead_letters) == 1
 
 
 def test_a_member_that_corrects_its_subscription_may_name_the_topic(service, cluster):
     cluster.add("orders-dlq", end=3)
     service.join(topic_pattern="orders.*", starting_offsets="earliest")
-
     service.join(process="a later process", topics=("orders",), configs=ONCE)
 
 
@@ -186,7 +154,6 @@ def test_a_topic_of_which_records_are_held_takes_no_dead_letters(service, cluste
     service.join(topics=("orders-dlq",), starting_offsets="earliest")
     service.start(service.next().plan_id)
     service.join(process="a later process", topics=("orders",))
-
     with pytest.raises(DeadLetterTopicSubscribed):
         service.join("m2", topics=("orders",), configs=ONCE)
 
@@ -207,7 +174,7 @@ def test_no_request_names_a_reserved_topic_as_dead_letter_topic(service, cluster
     names_it = {
         "a join": lambda: service.join(configs={NAME: KEPT}),
         "a sink": lambda: service.service.handle(OpenSink(group_id="billing", configs={NAME: KEPT})),
-        "an administrator": lambda: AdminService(service.runtime, cluster, None, TopicDoubts()).handle(alter),
+        "an administrator": lambda: service.admin.handle(alter),
         "a query's own options": lambda: configs({NAME: KEPT}),
     }
     with pytest.raises(TopicNotWritten, match=rf"{KEPT}.*keeps its own state"):
@@ -218,7 +185,6 @@ def test_no_request_names_a_reserved_topic_as_dead_letter_topic(service, cluster
 def test_the_producer_of_dead_letters_writes_to_no_reserved_topic(topic):
     letter = dead_letter(Origin("orders", 0, 7, "billing", 1), Disposition.REJECTED)
     producer = DeadLetterProducer("127.0.0.1:1", {}, timeout_s=0.1)
-
     with pytest.raises(TopicNotWritten, match=topic):
         producer.write(topic, 1, [letter])
 
@@ -234,17 +200,8 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
     try:
         again.join(configs={}, starting_offsets="earliest")
         assert again.service.handle(OpenSink(group_id="billing")).dead_letter_topic == ""
-        plan = again.next()
-        again.start(plan.plan_id)
-        run = OutcomeRun(3, 3, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-        outcomes = PartitionOutcomes(topic_id=cluster.found["orders"].topic_id, partition=0, runs=(run,))
-        again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
-        again.next(plan.plan_id)
-        log = LogOnce(logging.getLogger("test"))
-        worker = GroupWorker("billing", again.runtime, cluster, {}, again.watch.doubts, log, lambda: False)
-
-        assert worker.work() is PassResult.BLOCKED
-
+        reject(again, 3, 3)
+        assert dead_letter_worker(again).work() is PassResult.BLOCKED
         assert again.partitions()["orders", 0].archiving == 1
         assert "can be written to topic share-group-state" in caplog.text
     finally:
@@ -260,27 +217,19 @@ def waiting(service, cluster):
     cluster.add("dlq.orders")
     cluster.move("orders", 10)
     service.join(starting_offsets="earliest", configs={NAME: "dlq.orders"})
-    plan = service.next()
-    service.start(plan.plan_id)
-    run = OutcomeRun(0, 9, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-    outcomes = PartitionOutcomes(topic_id=cluster.found["orders"].topic_id, partition=0, runs=(run,))
-    service.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
-    service.next(plan.plan_id)
+    reject(service, 0, 9)
     assert service.partitions()["orders", 0].archiving == 10
     return service
 
 
-def unset(service, cluster, **fields):
-    request = AlterGroupConfigs(group_id="billing", unset=(NAME,), **fields)
-    return AdminService(service.runtime, cluster, None, TopicDoubts()).handle(request)
+def unset(service, **fields):
+    return service.admin.handle(AlterGroupConfigs(group_id="billing", unset=(NAME,), **fields))
 
 
 def test_a_join_that_would_unset_a_topic_in_use_changes_nothing(waiting):
     before = waiting.service.handle(DescribeGroup(group_id="billing"))
-
     with pytest.raises(DeadLetterTopicInUse, match=r"10 record.*dlq\.orders.*--force"):
         waiting.join("m2", configs={NAME: ""})
-
     after = waiting.service.handle(DescribeGroup(group_id="billing"))
     assert (after.configs, len(after.members)) == (before.configs, len(before.members))
 
@@ -291,18 +240,16 @@ def test_a_sink_that_would_unset_a_topic_in_use_is_refused(waiting):
 
 
 @pytest.mark.parametrize("execute", [False, True])
-def test_an_administrator_unsets_a_topic_in_use_by_force_alone(waiting, cluster, execute):
+def test_an_administrator_unsets_a_topic_in_use_by_force_alone(waiting, execute):
     with pytest.raises(DeadLetterTopicInUse, match="10 record"):
-        unset(waiting, cluster, execute=execute)
-
-    assert unset(waiting, cluster, execute=execute, force=True).notes == (
+        unset(waiting, execute=execute)
+    assert unset(waiting, execute=execute, force=True).notes == (
         "10 record(s) that wait for their dead letters get none.",
     )
 
 
 def test_a_join_may_name_another_topic_while_records_wait(waiting, cluster):
     cluster.add("dlq.other")
-
     waiting.join("m2", configs={NAME: "dlq.other"})
 
 

@@ -1,7 +1,6 @@
 """The coordinator's principal reads and writes for a token, and for groups, what the allow lists have."""
 
 import contextlib
-import logging
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import StageRuns
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,
@@ -30,21 +28,18 @@ from coordinator.protocol.errors import (
     TopicNotAllowed,
 )
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, OpenSink, PartitionOutcomes
-from coordinator.protocol.repeated_lines import LogOnce
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, OpenSink
 from coordinator.protocol.rights import Tokens
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.protocol.wire import TokenHolder, WhoAmI, decode_answer, encode
-from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
-from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
-from coordinator.service.handlers.admin_requests import AdminService
+from coordinator.service.dead_letters.group_worker import PassResult
 from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.requests import Requests
 from sharegroup.web.command import _tokens
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, storing
+from tests.support.running_service import Running, dead_letter_worker, storing
+from tests.support.service_sinks import reject
 from tests.support.standalone import write_secret
 
 NAME = "errors.deadletterqueue.topic.name"
@@ -69,7 +64,6 @@ def caller(token):
 
 def test_a_line_without_allow_lists_allows_everything():
     (_, first), (_, second) = Tokens.parse(f"member:{MEMBER}\nread x:{READER}", "the test").holders
-
     assert (first.is_bound, second.is_bound) == (False, False)
     check_allowed(first, JoinGroup(group_id="any", member_id="m", process_id="p", topics=("salaries",)))
 
@@ -98,7 +92,6 @@ def test_a_wrong_pattern_in_the_properties_is_refused():
 
 def test_the_page_refuses_tokens_whose_lists_it_would_not_keep(tmp_path):
     path = write_secret(tmp_path / "tokens", f"read:{READER} groups=billing-.*\n")
-
     with pytest.raises(InvalidToken, match=r"the page's own tokens can't have groups="):
         _tokens({}, str(path))
 
@@ -177,7 +170,6 @@ def test_a_token_uses_no_group_that_it_is_not_allowed():
 
 def test_a_list_of_groups_shows_those_that_the_token_may_use():
     listed = GroupsListed(groups=tuple(GroupListing(group_id=g, state="EMPTY") for g in ("billing-eu", "payroll")))
-
     assert [group.group_id for group in shown_to(caller(READER), listed).groups] == ["billing-eu"]
     assert shown_to(Tokens.parse(MEMBER, "the test").holders[0][1], listed) is listed
 
@@ -250,21 +242,6 @@ def served():
         yield running
 
 
-def reject(running, offset=3, topic="orders"):
-    """A query rejects one record, which then waits for its dead letter."""
-    plan = running.next()
-    running.start(plan.plan_id)
-    run = OutcomeRun(offset, offset, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-    outcomes = PartitionOutcomes(topic_id=running.cluster.found[topic].topic_id, partition=0, runs=(run,))
-    running.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
-    running.next(plan.plan_id)
-
-
-def worker_of(running):
-    log = LogOnce(logging.getLogger("test"))
-    return GroupWorker("billing", running.runtime, running.cluster, {}, running.watch.doubts, log, lambda: False)
-
-
 def test_a_topic_that_the_key_does_not_allow_is_refused_at_joins():
     with served() as running:
         for fields in ({"topics": ("orders", "salaries")}, {"assign": {"salaries": (0,)}}):
@@ -276,7 +253,6 @@ def test_a_topic_that_the_key_does_not_allow_is_refused_at_joins():
 def test_a_pattern_gets_the_topics_that_the_coordinator_reads_alone():
     with served() as running:
         running.join(topic_pattern="orders|salaries", starting_offsets="earliest")
-
         assert {part.topic for part in running.next().partitions} == {"orders"}
 
 
@@ -284,7 +260,6 @@ def test_topics_that_a_pattern_does_not_get_are_named_once(caplog):
     with served() as running:
         running.join(topic_pattern="orders|salaries", starting_offsets="earliest")
         running.next()
-
     lines = [record.getMessage() for record in caplog.records if "topics are not read" in record.getMessage()]
     assert lines == [f"topics are not read: group=billing salaries. {SOURCE_KEY} allows orders.* alone."]
 
@@ -293,7 +268,6 @@ def test_a_member_from_before_the_key_is_refused_when_it_comes_back(tmp_path):
     path = tmp_path / "state.db"
     with serving(path, AllowedTopics()) as running:
         epoch = running.join(topics=("orders", "salaries")).member_epoch
-
     with serving(path) as running, pytest.raises(TopicNotAllowed, match="Topic salaries"):
         running.join(topics=("orders", "salaries"), member_epoch=epoch)
 
@@ -305,7 +279,7 @@ def test_the_coordinator_writes_dead_letters_to_allowed_topics_alone():
         for attempt in (
             lambda: running.join("m2", configs={NAME: "mine"}),
             lambda: running.service.handle(OpenSink(group_id="billing", configs={NAME: "mine"})),
-            lambda: AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(alter),
+            lambda: running.admin.handle(alter),
         ):
             with pytest.raises(TopicNotAllowed, match=rf"Topic mine may not be a dead letter topic: {DEAD_LETTER_KEY}"):
                 attempt()
@@ -316,7 +290,7 @@ LIMITED = {NAME: "dlq.orders", SOURCES: "orders"}
 
 def altered(running, **fields):
     alter = AlterGroupConfigs(group_id="billing", execute=True, **fields)
-    return AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(alter)
+    return running.admin.handle(alter)
 
 
 @contextlib.contextmanager
@@ -360,9 +334,8 @@ def test_a_reset_gives_a_group_no_topic_that_is_not_allowed():
     with served() as running:
         running.join()
         reset = AlterOffsets(group_id="billing", topics={"salaries": ()}, execute=True, force=True)
-
         with pytest.raises(TopicNotAllowed, match="Topic salaries"):
-            AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(reset)
+            running.admin.handle(reset)
 
 
 def test_dead_letters_of_a_stored_topic_that_is_not_allowed_are_held(caplog):
@@ -371,9 +344,8 @@ def test_dead_letters_of_a_stored_topic_that_is_not_allowed_are_held(caplog):
         running.runtime.call("billing", storing({NAME: "mine"}))
         running.join(process="later", configs={}, starting_offsets="earliest")
         assert running.service.handle(OpenSink(group_id="billing")).dead_letter_topic == ""
-        reject(running)
-
-        assert worker_of(running).work() is PassResult.BLOCKED
+        reject(running, 3, 3)
+        assert dead_letter_worker(running).work() is PassResult.BLOCKED
         assert running.partitions()["orders", 0].archiving == 1
     assert f"Topic mine may not be a dead letter topic: {DEAD_LETTER_KEY}" in caplog.text
 
@@ -399,6 +371,6 @@ def passes_over_salaries(on_failure):
         configs = {NAME: "dlq.orders", "errors.deadletterqueue.on.failure": on_failure}
         with serving(path, AllowedTopics()) as running:
             running.join(topics=("salaries",), configs=configs, starting_offsets="earliest")
-            reject(running, topic="salaries")
+            reject(running, 3, 3, topic="salaries")
         with serving(path) as running:
-            return worker_of(running).work(), running.partitions()["salaries", 0].archiving
+            return dead_letter_worker(running).work(), running.partitions()["salaries", 0].archiving

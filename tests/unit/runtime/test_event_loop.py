@@ -10,7 +10,7 @@ from coordinator.core.commands import AcquirePlan, CreateGroup, InitializePartit
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
-from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector, now_s
+from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, now_s
 from coordinator.service.process.stall_watch import StallWatch
 from coordinator.service.runtime import event_loop as event_loop_module
 from coordinator.service.runtime import runtime as runtime_module
@@ -304,18 +304,6 @@ def test_one_thread_watches_all_event_loops_until_the_last_ends():
         for sleeper in sleepers:
             watch.remove(sleeper)
         wait_until(lambda: not stall_threads() - before, what="the thread ends")
-
-
-def test_looks_in_time_return_no_stall():
-    attention = StallDetector()
-    assert [attention.look(at_ms) for at_ms in (1_000, 1_250, 1_250 + STALLED_MS, 2_000)] == [0, 0, 0, 0]
-
-
-def test_a_late_look_returns_the_time_beyond_the_stall_threshold():
-    attention = StallDetector()
-    attention.look(1_000)
-    assert attention.look(61_000) == 60_000 - STALLED_MS
-    assert attention.look(61_001) == 0
 
 
 def test_a_call_of_each_group_leaves_out_a_group_that_refuses(tmp_path, monkeypatch):

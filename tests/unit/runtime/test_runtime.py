@@ -92,31 +92,6 @@ def test_a_failed_append_is_retriable_and_memory_is_the_stores_again(service, fa
     assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("at", ["join", "acquire", "use", "complete"])
-def test_after_any_store_fault_a_repeated_request_succeeds(tmp_path, fault, at):
-    service = Service(tmp_path / "state.db")
-    service.create()
-
-    def step(name, command):
-        service.ask_until_answered(join(epoch=1))  # as a session does that lapsed
-        if name == at:
-            service.store.fault = fault
-        return service.ask_until_answered_as_member(command)
-
-    service.ask_until_answered_as_member = lambda command: _as_member(service, command)
-    if at == "join":
-        service.store.fault = fault
-        assert service.ask_until_answered(join("m2", "p2")).member_epoch == 1
-    plan = step("acquire", acquire()).plan
-    assert (plan.plan_id, plan.partitions[0].ranges) == ("i.1", ((0, 99, 1),))
-    assert step("start", start_plan(plan.plan_id)).plan.partitions[0].ranges == ((0, 99, 1),)
-    step("complete", complete(plan.plan_id))
-    following = step("", acquire(plan.plan_id)).plan
-    assert (following.plan_id, following.partitions[0].ranges) == ("i.2", ((100, 199, 1),))
-    service.store.close()
-
-
 def _as_member(service, command):
     try:
         return service.ask_until_answered(command)

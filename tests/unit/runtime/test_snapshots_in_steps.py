@@ -7,7 +7,7 @@ from coordinator.core.looks.snapshot import GroupCut, snapshot_of
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, LeaveGroup, PartitionAcks
+from coordinator.protocol.messages import Acknowledge, JoinGroup, LeaveGroup
 from coordinator.service.runtime import snapshots
 from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.store import StoreOutcomeUnknown, StorePartlyFailed, StoreRefused
@@ -15,6 +15,7 @@ from coordinator.state_log import group_log
 from tests.kip932.consumers import ACCEPT, REJECT, RELEASE, batch
 from tests.support.group_driver import SESSION_MS, durable_state
 from tests.support.kept_group import Kept
+from tests.support.running_service import acks
 from tests.support.runtime_service import BOUNDS, Service
 
 RUNS = 40
@@ -38,12 +39,8 @@ class Large(Service):
         return AcquireForConsumer(group_id=group_id, member_id="c1", member_epoch=1, **mode)
 
     def acknowledge(self, offset, kind=ACCEPT, group_id="billing"):
-        acks = PartitionAcks(
-            topic_id="T",
-            partition=0,
-            batches=(AckBatch(first=offset, last=offset, delivery_count=1, types=(kind,)),),
-        )
-        command = Acknowledge(group_id=group_id, member_id="c1", member_epoch=1, partitions=(acks,))
+        partitions = acks("T", offset, offset, kind)
+        command = Acknowledge(group_id=group_id, member_id="c1", member_epoch=1, partitions=partitions)
         assert not self.ask(command, group_id).errors
 
     def join(self, group_id="billing"):

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from pathlib import Path
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 
@@ -32,33 +27,24 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupChanged, GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import DescribeGroup, Done, LeaveGroup
-from coordinator.service.brokers.topic_doubts import TopicDoubts
-from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.stores.store import StoreOutcomeUnknown
-from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, held
+from tests.support import running_service
+from tests.support.fake_cluster import cluster_with_orders
+from tests.support.running_service import held
 
 GROUP = {"group_id": "billing"}
 ONCE = {**GROUP, "execute": True, "action_id": "a1"}
 LIMIT = "share.delivery.count.limit"
 
 
-@contextlib.contextmanager
 def serving():
-    """A service and its administration. The tests of the catalogue of mistakes take no fixtures."""
-    cluster = FakeCluster()
-    cluster.add("orders", end=100)
-    with tempfile.TemporaryDirectory() as folder:
-        running = Running(Path(folder) / "state.db", cluster)
-        running.admin = AdminService(running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts())
-        with contextlib.closing(running):
-            yield running
+    """A service with a topic of a hundred records."""
+    return running_service.serving(cluster_with_orders(end=100))
 
 
 @pytest.fixture
-def running():
-    with serving() as running:
-        yield running
+def cluster():
+    return cluster_with_orders(end=100)
 
 
 def load_again(running):
@@ -182,17 +168,6 @@ def test_a_group_remembers_its_last_actions_in_snapshots_too():
         running.service.handle(DescribeGroup(**GROUP))
         group = runtime.groups["billing"]
         assert list(group.actions) == [f"a{number}" for number in range(1, ACTIONS_KEPT + 1)]
-
-
-def test_a_very_long_answer_is_remembered_without_its_list(running, monkeypatch):
-    monkeypatch.setattr(actions, "MOST_ANSWER_BYTES", 10)
-    done(running, rests=True)
-    reset = AlterOffsets(**ONCE, to="earliest")
-    assert len(running.admin.handle(reset).partitions) == 1
-    repeated = running.admin.handle(reset)
-    assert repeated.executed
-    assert repeated.partitions == ()
-    assert "Its 1 change(s) are not listed" in repeated.notes[-1]
 
 
 LONG = AlteredOffsets(topic="orders", topic_id="T", partition=0, before=1, after=2)

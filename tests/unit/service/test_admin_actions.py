@@ -17,12 +17,10 @@ from coordinator.core.record_codec import decode_record
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,
-    DecideRecords,
     DeleteGroup,
     DeleteOffsets,
     ListGroups,
     ListOffsets,
-    ReleaseMember,
 )
 from coordinator.protocol.errors import (
     ConfigOutOfBounds,
@@ -45,8 +43,6 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, LeaveGroup
 from coordinator.protocol.rights import RIGHT_OF, Right, Tokens
 from coordinator.protocol.wire import Endpoint, _requests
-from coordinator.service.brokers.topic_doubts import TopicDoubts
-from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.requests import audit
 from coordinator.service.requests.audit import AUDIT
 from coordinator.service.requests.requests import Requests
@@ -54,20 +50,16 @@ from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from sharegroup import offsets_from_file
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import NothingStored, Running, held
 
 GROUP = {"group_id": "billing"}
 NOW = {**GROUP, "execute": True}
 
 
 @pytest.fixture
-def running(tmp_path):
+def cluster():
     cluster = FakeCluster()
     cluster.add("orders", 2, end=100, start=10)
-    running = Running(tmp_path / "state.db", cluster)
-    running.admin = AdminService(running.runtime, cluster, NothingStored(), TopicDoubts())
-    yield running
-    running.close()
+    return cluster
 
 
 @pytest.fixture
@@ -171,13 +163,6 @@ def test_offsets_of_a_topic_with_a_subscriber_are_not_deleted(running):
         running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
 
 
-def test_a_topic_whose_offsets_were_deleted_is_read_anew(empty):
-    empty.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
-    empty.join(process="another", starting_offsets="earliest")
-    assert starts(empty) == {("orders", 0): 10, ("orders", 1): 10}
-    assert held(empty.next(max_records=1_000)) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
-
-
 def test_a_deleted_group_leaves_no_records_and_may_come_again(empty):
     empty.admin.handle(DeleteGroup(**NOW))
     assert list(empty.store.load("billing")) == []
@@ -229,22 +214,6 @@ def test_a_dry_run_is_refused_as_its_execution_would_be(running, given):
     running.next(max_records=1_000)
     with pytest.raises(OrderInUse):
         running.admin.handle(AlterGroupConfigs(**given, set={"share.order": "partition"}))
-
-
-def test_a_released_members_records_go_to_others(running):
-    running.join(starting_offsets="earliest")
-    running.next(max_records=1_000)
-    (effect,) = running.admin.handle(ReleaseMember(**GROUP, member_id="m1")).effects
-    assert effect.before == "180"
-    running.admin.handle(ReleaseMember(**NOW, member_id="m1"))
-    running.join("m2")
-    assert sum(last - first + 1 for of in held(running.next(member="m2")).values() for first, last in of) == 180
-
-
-def test_single_records_are_archived_by_hand(empty):
-    archive = {"decision": "archive", "topic": "orders", "partition": 0, "first": 12, "last": 13, "reason": "poison"}
-    (effect,) = empty.admin.handle(DecideRecords(**NOW, **archive)).effects
-    assert (effect.what, effect.after) == ("orders-0 offsets 12 to 13", "ARCHIVED")
 
 
 # --- what a person writes

@@ -1,10 +1,11 @@
 """Looks at groups: lists, offsets with lag, runs in flight by pages, plans; served, and read from a store that no
 coordinator serves."""
 
+from contextlib import closing
+
 import pytest
 
 from coordinator.core.log_records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
-from coordinator.core.looks import description as group_look
 from coordinator.core.looks.shown_runs import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
 from coordinator.core.record_state import RecordState
 from coordinator.core.replay import replay
@@ -27,7 +28,7 @@ from coordinator.service.handlers import read_only
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.read_only import FileToRead, LooksOnly
 from coordinator.service.stores.sqlite_store import SqliteReader
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, cluster_with_orders
 from tests.support.running_service import Running
 
 LOOK = {"group_id": "billing"}
@@ -42,12 +43,8 @@ class Stored:
 
 @pytest.fixture
 def running(tmp_path):
-    cluster = FakeCluster()
-    cluster.add("orders", end=100)
-    running = Running(tmp_path / "state.db", cluster)
-    running.admin = AdminService(running.runtime, cluster, Stored(), TopicDoubts())
-    yield running
-    running.close()
+    with closing(Running(tmp_path / "state.db", cluster_with_orders(end=100), stored=Stored())) as running:
+        yield running
 
 
 @pytest.fixture
@@ -133,20 +130,6 @@ def test_a_look_at_an_unknown_group_is_refused(running):
         with pytest.raises(GroupIdNotFound):
             handler = running.service if look is DescribeGroup else running.admin
             handler.handle(look(group_id="none"))
-
-
-def test_a_description_is_made_once_with_its_lag(held, monkeypatch):
-    made = []
-    describe_group = group_look.describe_group
-
-    def counted(group, *given, **more):
-        made.append(describe_group(group, *given, **more))
-        return made[-1]
-
-    monkeypatch.setattr(group_look, "describe_group", counted)
-    description = held.service.handle(DescribeGroup(**LOOK))
-    assert ([p.lag for p in description.partitions], description.lag) == ([100], 100)
-    assert made == [description]
 
 
 def test_a_state_file_without_a_coordinator_is_read_unchanged(held, tmp_path):

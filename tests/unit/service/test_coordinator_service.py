@@ -22,7 +22,6 @@ from coordinator.protocol.errors import (
     UnknownTopic,
 )
 from coordinator.protocol.messages import (
-    AckBatch,
     Acknowledge,
     AcquireRecords,
     DescribeGroup,
@@ -31,11 +30,11 @@ from coordinator.protocol.messages import (
     LatestOffsets,
     LeaveGroup,
     NextPlan,
-    PartitionAcks,
 )
+from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.brokers.asked_ahead import AskedAhead
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, held
+from tests.support.running_service import Running, acks, begun, held
 from tests.support.waiting import wait_until
 
 
@@ -72,6 +71,7 @@ def test_a_join_reports_a_created_group_and_its_initialized_partitions(running, 
     assert (first.created, first.begun) == (True, 2)
     second = running.join("m2", starting_offsets="earliest")
     assert (second.created, second.begun) == (False, 0)
+    assert set(running.start_offsets().values()) == {100}, "they apply to partitions new to the group alone"
 
 
 def test_a_join_returns_the_changed_configs_of_an_existing_group(running):
@@ -97,20 +97,6 @@ def test_by_duration_begins_at_the_first_later_record_or_the_end(running, cluste
     assert running.start_offsets() == {("orders", 0): 70, ("orders", 1): 100}
 
 
-@pytest.mark.parametrize("text", ["newest", "[1]", '{"orders": {"0": 1}}', '{"orders": {"0": -3, "1": 1}}'])
-def test_unusable_starting_offsets_are_refused_and_create_no_group(running, text):
-    with pytest.raises(InvalidStartingOffsets):
-        running.join(starting_offsets=text)
-    with pytest.raises(GroupIdNotFound):
-        running.partitions()
-
-
-def test_starting_offsets_apply_only_to_partitions_new_to_the_group(running):
-    running.join(starting_offsets="earliest")
-    running.join("m2", starting_offsets="latest")
-    assert running.start_offsets() == {("orders", 0): 10, ("orders", 1): 10}
-
-
 def test_the_start_offset_is_durable_before_the_first_acquire(running):
     running.join(starting_offsets="earliest")
     loaded = ShareGroup("billing")
@@ -132,20 +118,6 @@ def test_a_topic_that_comes_to_match_the_pattern_begins_at_its_earliest(running,
     assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
 
 
-def test_a_topic_created_while_the_query_was_down_begins_at_its_earliest(running, cluster):
-    running.join(topic_pattern="ord.*")
-    cluster.add("orders-eu", end=5)
-    running.join(topic_pattern="ord.*", process="another")
-    assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
-
-
-def test_a_topic_that_another_query_subscribes_to_begins_by_the_policy(running, cluster):
-    running.join()
-    cluster.add("payments", end=5)
-    running.join("m2", topics=("payments",))
-    assert running.start_offsets()["payments", 0] == 5
-
-
 def test_a_join_without_a_partitions_offsets_is_retriable_and_creates_no_group(running, cluster):
     log = cluster.logs.pop(("orders", 1))
     with pytest.raises(CoordinatorNotAvailable, match=r"no offsets of orders-1 yet") as raised:
@@ -161,19 +133,21 @@ def test_a_join_without_a_partitions_offsets_is_retriable_and_creates_no_group(r
 # --- refused by name
 
 
-def test_a_topic_that_does_not_exist_is_named(running):
-    with pytest.raises(UnknownTopic, match=r"Topic payments does not exist in the Kafka cluster at fake:9092"):
-        running.join(topics=("orders", "payments"))
-
-
-def test_an_assigned_partition_that_does_not_exist_is_named(running):
-    with pytest.raises(UnknownPartition, match="orders has no partition 7"):
-        running.join(assign={"orders": (0, 7)})
-
-
-def test_a_bad_config_is_named_and_no_group_begins(running):
-    with pytest.raises(ConfigOutOfBounds):
-        running.join(configs={"share.session.timeout.ms": "1"})
+@pytest.mark.parametrize(
+    ("fields", "error", "says"),
+    [
+        ({"starting_offsets": "newest"}, InvalidStartingOffsets, "starting"),
+        ({"starting_offsets": "[1]"}, InvalidStartingOffsets, "starting"),
+        ({"starting_offsets": '{"orders": {"0": 1}}'}, InvalidStartingOffsets, "starting"),
+        ({"starting_offsets": '{"orders": {"0": -3, "1": 1}}'}, InvalidStartingOffsets, "starting"),
+        ({"topics": ("orders", "payments")}, UnknownTopic, "Topic payments .* in the Kafka cluster at fake:9092"),
+        ({"assign": {"orders": (0, 7)}}, UnknownPartition, "orders has no partition 7"),
+        ({"configs": {"share.session.timeout.ms": "1"}}, ConfigOutOfBounds, "share.session.timeout.ms"),
+    ],
+)
+def test_a_join_that_is_refused_by_name_creates_no_group(running, fields, error, says):
+    with pytest.raises(error, match=says):
+        running.join(**fields)
     with pytest.raises(GroupIdNotFound):
         running.partitions()
 
@@ -224,13 +198,14 @@ def test_a_session_that_comes_back_sets_no_configs_again(running):
 # --- plans
 
 
-def test_completing_and_acquiring_are_one_store_transaction(running):
+def test_completing_and_acquiring_are_two_rounds_and_one_append(running, monkeypatch):
     running.join(starting_offsets="earliest")
     number = running.next(max_records=60).plan_id
     running.start(number)
-    appends = running.store.appends
+    appends, rounds, call = running.store.appends, [], running.runtime.call
+    monkeypatch.setattr(running.runtime, "call", lambda *given: rounds.append(given) or call(*given))
     assert held(running.next(number, max_records=60)) == {("orders", 0): [(40, 69)], ("orders", 1): [(40, 69)]}
-    assert running.store.appends == appends + 1
+    assert (len(rounds), running.store.appends) == (2, appends + 1)
 
 
 def test_no_broker_is_asked_when_known_log_ends_fill_the_request(running, cluster, monkeypatch):
@@ -250,31 +225,20 @@ def test_no_broker_is_asked_when_known_log_ends_fill_the_request(running, cluste
 
 def test_a_waiting_member_is_woken_by_new_records(running, cluster):
     running.join()
-    woken = threading.Event()
-    plans = []
-
-    def wait():
-        plans.append(running.next(max_records=10, wait_ms=30_000))
-        woken.set()
-
-    threading.Thread(target=wait, daemon=True).start()
+    asked = begun(lambda: running.next(max_records=10, wait_ms=30_000))
     wait_until(lambda: running.watch._waited_for, what="it waits")
     cluster.move("orders", 103, start=10)
-    assert woken.wait(60)
-    assert held(plans[0]) == {("orders", 0): [(100, 102)]}
+    assert held(asked.result(60)) == {("orders", 0): [(100, 102)]}
 
 
 def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
     running.join("m1", starting_offsets="earliest")
     running.join("m2")
     running.next(member="m1")
-    plans = []
-    thread = threading.Thread(target=lambda: plans.append(running.next(member="m2", wait_ms=30_000)), daemon=True)
-    thread.start()
+    asked = begun(lambda: running.next(member="m2", wait_ms=30_000))
     wait_until(lambda: running.watch._waited_for, what="it waits")
     running.ask(LeaveGroup, "m1")
-    thread.join(60)
-    assert held(plans[0]) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
+    assert held(asked.result(60)) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
 
 
 def test_brokers_are_asked_only_while_a_member_waits(running, cluster):
@@ -350,9 +314,8 @@ def test_a_share_consumer_acquires_and_acknowledges_the_records_that_the_logs_ho
     cluster.move("orders", 103, 1, start=95)
     reply = running.ask(AcquireRecords, "c1", max_records=500)
     assert held(reply) == {("orders", 1): [(95, 102)]}
-    acks = AckBatch(first=95, last=99, delivery_count=1, types=(1,))
-    partition = PartitionAcks(topic_id=reply.partitions[0].topic_id, partition=1, batches=(acks,))
-    assert running.ask(Acknowledge, "c1", partitions=(partition,)).errors == {}
+    accepts = acks(reply.partitions[0].topic_id, 95, 99, AcknowledgeType.ACCEPT, partition=1)
+    assert running.ask(Acknowledge, "c1", partitions=accepts).errors == {}
     assert running.start_offsets()["orders", 1] == 100
     assert running.ask(AcquireRecords, "c1", max_records=500).partitions == ()
 

@@ -23,13 +23,11 @@ from coordinator.protocol.errors import (
     MetricsNotAvailable,
 )
 from coordinator.protocol.messages import (
-    AckBatch,
     Acknowledge,
     DescribeGroup,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    PartitionAcks,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from coordinator.service.metrics import counters
@@ -37,6 +35,7 @@ from coordinator.service.metrics.endpoint import Metrics
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.imports import ROOT
 from tests.support.measured import Measured
+from tests.support.running_service import acks
 from tests.support.runtime_service import BOUNDS, acquire, complete, join, start_plan
 from tests.support.waiting import wait_until
 
@@ -64,9 +63,8 @@ def take(service, records, member="c1"):
 
 
 def ack(service, first, last, kind, delivery_count=1, member="c1"):
-    batch = AckBatch(first=first, last=last, delivery_count=delivery_count, types=(kind,))
-    acks = PartitionAcks(topic_id="T", partition=0, batches=(batch,))
-    return service.ask(Acknowledge(group_id="billing", member_id=member, member_epoch=1, partitions=(acks,)))
+    partitions = acks("T", first, last, kind, delivery_count)
+    return service.ask(Acknowledge(group_id="billing", member_id=member, member_epoch=1, partitions=partitions))
 
 
 class Ticking:
@@ -257,16 +255,17 @@ def test_records_that_kafka_removed_are_counted(told):
     assert told.scrape()[key("share_partition_removed_records_total", "billing", "orders", "0")] == 3
 
 
+def families(measured):
+    """All metrics, also counters that were never counted."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
+        found = text_string_to_metric_families(answer.read().decode())
+        return [each for each in found if each.name.startswith("share_") and not each.name.endswith("_created")]
+
+
 def counted_or_measured(measured):
     """The names of all metrics but of those parts of a histogram that ``scrape`` leaves out."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
     ends = {"counter": "_total", "histogram": "_count"}
-    return {
-        f"{family.name}{ends.get(family.type, '')}"
-        for family in families
-        if family.name.startswith("share_") and not family.name.endswith("_created")
-    }
+    return {f"{family.name}{ends.get(family.type, '')}" for family in families(measured)}
 
 
 def test_a_decision_that_did_not_become_durable_is_not_counted(measured):
@@ -315,18 +314,6 @@ def test_a_closed_endpoint_leaves_no_thread(measured):
     wait_until(lambda: not any(thread.is_alive() for thread in serving), what="its threads have ended")
 
 
-def exported(measured):
-    """The names of all metrics, also of counters that were never counted."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return {
-            name
-            for family in families
-            for name in (family.name, f"{family.name}_total", f"{family.name}_bucket")
-            if family.name.startswith("share_") and not family.name.endswith("_created")
-        }
-
-
 @pytest.mark.parametrize(
     "path", ["deploy/prometheus/rules.yaml", "deploy/grafana/share-groups.json", "docs/run/metrics.md"], ids=str
 )
@@ -334,13 +321,14 @@ def test_rules_dashboard_and_docs_name_metrics_that_exist(measured, path):
     text = (ROOT / path).read_text(encoding="utf-8")
     named = set(re.findall(r"\bshare_(?:group|partition|coordinator)_\w+", text))
     assert len(named) > 8
-    assert named - exported(measured) == set()
+    assert (
+        named - {f"{family.name}{end}" for family in families(measured) for end in ("", "_total", "_bucket")} == set()
+    )
 
 
 def test_the_docs_name_every_metric(measured):
     named = (ROOT / "docs" / "run" / "metrics.md").read_text(encoding="utf-8")
-    families = {name.removesuffix("_total").removesuffix("_bucket") for name in exported(measured)}
-    assert {name for name in families if f"`{name}" not in named} == set()
+    assert {family.name for family in families(measured) if f"`{family.name}" not in named} == set()
 
 
 def test_the_collectors_configuration_is_whole_and_names_the_port():

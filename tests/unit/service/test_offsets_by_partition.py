@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from coordinator.protocol.admin_messages import AlterOffsets, DeleteOffsets
 from coordinator.protocol.messages import LeaveGroup
 from coordinator.service.brokers.topic_doubts import TopicDoubts
-from coordinator.service.handlers.admin_requests import AdminService
+from tests.support import running_service
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, held
+from tests.support.running_service import held
 
 NOW = {"group_id": "billing", "execute": True}
 KINDS = pytest.mark.parametrize("query", [True, False], ids=["query", "ShareConsumer"])
 
 
-@contextlib.contextmanager
 def serving(*, doubt_s=0.0, **topics):
     """A service on a cluster with these topics: their numbers of partitions. A topic that is missing for ``doubt_s``
     counts as deleted."""
     cluster = FakeCluster()
     for topic, partitions in (topics or {"orders": 1}).items():
         cluster.add(topic, partitions, end=100)
-    with tempfile.TemporaryDirectory() as folder:
-        running = Running(Path(folder) / "state.db", cluster)
-        running.admin = AdminService(
-            running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts(doubt_s)
-        )
-        with contextlib.closing(running):
-            yield running
+    return running_service.serving(cluster, doubts=TopicDoubts(doubt_s))
 
 
 def done(running, *topics):

@@ -8,18 +8,17 @@ import yaml
 
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions
 from coordinator.protocol.messages import (
-    AckBatch,
     Acknowledge,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    PartitionAcks,
     PartitionBounds,
 )
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.imports import ROOT
 from tests.support.measured import Measured
 from tests.support.promql import Series
+from tests.support.running_service import acks
 from tests.support.runtime_service import acquire, start_plan
 
 RULES = [
@@ -76,9 +75,7 @@ class Hour:
 
     def acknowledge(self, held, kind, records=1):
         first, count = held
-        batch = AckBatch(first=first, last=first + records - 1, delivery_count=count, types=(kind,))
-        acks = PartitionAcks(topic_id="T", partition=0, batches=(batch,))
-        self.service.ask(Acknowledge(**WHO, partitions=(acks,)))
+        self.service.ask(Acknowledge(**WHO, partitions=acks("T", first, first + records - 1, kind, count)))
 
     def works(self, seconds):
         """The step of a program whose tasks take this long; it renews its lock each 15 s."""
@@ -143,12 +140,6 @@ def test_more_records_than_one_member_does_need_more_members(hour_of):
     for minutes, (needed, lag) in hour.needed.items():
         if minutes > 10:
             assert abs(needed - 15 * (1 / 6 + lag / 600)) <= 1.5, (minutes, needed, lag)
-
-
-def test_keda_asks_for_the_members_that_the_rule_records():
-    scaled = yaml.safe_load((ROOT / "deploy" / "keda" / "scaled-object.yaml").read_text("utf-8"))
-    (trigger,) = scaled["spec"]["triggers"]
-    assert trigger["metadata"]["query"].partition("{")[0] == "share_group:needed_members"
 
 
 def test_tasks_longer_than_the_window_keep_their_members(hour_of):

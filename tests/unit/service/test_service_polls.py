@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
-from coordinator.protocol.messages import AckBatch, AcquireRecords, NextPlan, PartitionAcks
+from coordinator.protocol.messages import AcquireRecords, NextPlan
 from coordinator.service.handlers import coordinator_service
 from tests.support.fake_cluster import cluster_with_orders
-from tests.support.running_service import held
+from tests.support.running_service import acks, begun, held
 from tests.support.waiting import wait_until
 
 ACCEPT = 1
@@ -22,12 +20,11 @@ def cluster():
 
 
 @pytest.fixture
-def acks(running):
+def accepts(running):
     """c1 holds the first ten records; the acknowledgements of them."""
     running.join("c1", query=False, starting_offsets="earliest")
     (partition,) = running.ask(AcquireRecords, "c1", max_records=10).partitions
-    batch = AckBatch(first=0, last=9, delivery_count=1, types=(ACCEPT,))
-    return (PartitionAcks(topic_id=partition.topic_id, partition=0, batches=(batch,)),)
+    return acks(partition.topic_id, 0, 9, ACCEPT)
 
 
 def start_offset(running):
@@ -41,73 +38,63 @@ def start_offset(running):
     return offset
 
 
-def poll(running, acks, **fields):
-    return running.ask(AcquireRecords, "c1", max_records=10, acknowledgements=acks, **fields)
+def poll(running, acknowledgements, **fields):
+    return running.ask(AcquireRecords, "c1", max_records=10, acknowledgements=acknowledgements, **fields)
 
 
-def test_a_poll_acknowledges_and_acquires_in_one_append(running, acks, monkeypatch):
+def test_a_poll_acknowledges_and_acquires_in_one_append(running, accepts, monkeypatch):
     monkeypatch.setattr(coordinator_service, "ACKNOWLEDGE_ALONE_AFTER_S", 60)
     before = running.store.appends
-    reply = poll(running, acks)
+    reply = poll(running, accepts)
     assert (reply.errors, held(reply)) == ({}, {("orders", 0): [(10, 19)]})
     assert running.store.appends == before + 1
 
 
 @pytest.mark.parametrize("wait_ms", [0, 30_000])
-def test_acknowledgements_do_not_wait_for_brokers_that_do_not_answer(running, cluster, acks, wait_ms):
+def test_acknowledgements_do_not_wait_for_brokers_that_do_not_answer(running, cluster, accepts, wait_ms):
     cluster.answers.clear()
-    answers = []
-    asking = threading.Thread(target=lambda: answers.append(poll(running, acks, wait_ms=wait_ms)), daemon=True)
     try:
-        asking.start()
-        (reply,) = wait_until(lambda: answers, what="the poll is answered")
+        reply = begun(lambda: poll(running, accepts, wait_ms=wait_ms)).result(60)
         assert (reply.errors, reply.plan_id, start_offset(running)) == ({}, "", 10)
     finally:
         cluster.answers.set()
     assert held(running.ask(AcquireRecords, "c1", max_records=10)) == {("orders", 0): [(10, 19)]}
 
 
-def test_many_polls_are_answered_while_brokers_do_not_answer(running, cluster, acks):
+def test_many_polls_are_answered_while_brokers_do_not_answer(running, cluster, accepts):
     """More than there are threads that ask: those behind them need no thread for their answer."""
     cluster.answers.clear()
-    topic_id, answers = acks[0].topic_id, []
-
-    def acknowledge_one_by_one():
-        for offset in range(10):
-            batch = AckBatch(first=offset, last=offset, delivery_count=1, types=(ACCEPT,))
-            answers.append(poll(running, (PartitionAcks(topic_id=topic_id, partition=0, batches=(batch,)),)))
-
+    one_by_one = [acks(accepts[0].topic_id, offset, offset, ACCEPT) for offset in range(10)]
     try:
-        threading.Thread(target=acknowledge_one_by_one, daemon=True).start()
-        wait_until(lambda: len(answers) == 10, what="all polls are answered")
-        assert ({str(reply.errors) for reply in answers}, start_offset(running)) == ({"{}"}, 10)
+        answers = begun(lambda: [poll(running, each) for each in one_by_one]).result(60)
+        assert ([reply.errors for reply in answers], start_offset(running)) == ([{}] * 10, 10)
     finally:
         cluster.answers.set()
 
 
 @pytest.mark.parametrize("error", [BrokerNotReachable, TopicIdsMissing])
-def test_acknowledgements_are_applied_where_brokers_refuse_the_question(running, cluster, acks, error, monkeypatch):
+def test_acknowledgements_are_applied_where_brokers_refuse_the_question(running, cluster, accepts, error, monkeypatch):
     fields = {"addresses": "fake:9092", "timeout_ms": 1, "reason": "x"} if error is BrokerNotReachable else {}
 
     def refuse():
         raise error(**(fields or {"group_id": "billing", "topic": "orders"}))
 
     monkeypatch.setattr(cluster, "_answer", refuse)
-    reply = poll(running, acks)
+    reply = poll(running, accepts)
     assert (reply.errors, reply.plan_id, start_offset(running)) == ({}, "", 10)
     with pytest.raises(error):  # the question without acknowledgements says what is wrong
         running.ask(AcquireRecords, "c1", max_records=10)
 
 
 @pytest.mark.parametrize("fault", ["doubt, not written", "doubt, written"])
-def test_a_crash_around_their_append_loses_no_acknowledgement(running, cluster, acks, fault):
+def test_a_crash_around_their_append_loses_no_acknowledgement(running, cluster, accepts, fault):
     """The member comes back and sends them again, as its client does."""
     cluster.unreachable = True
     running.store.fault = fault
     with pytest.raises(CoordinatorNotAvailable):
-        poll(running, acks)
+        poll(running, accepts)
     running.join("c1", query=False, member_epoch=1)
-    assert (poll(running, acks).errors, start_offset(running)) == ({}, 10)
+    assert (poll(running, accepts).errors, start_offset(running)) == ({}, 10)
 
 
 # --- a leader that is away
@@ -137,12 +124,9 @@ def test_a_leader_that_is_away_holds_up_no_other_partition(two, cluster):
 def test_a_member_that_waits_gets_the_records_of_other_leaders(two, cluster):
     assert ask_all(two)
     cluster.silent.add(("orders", 1))
-    answers = []
-    asking = threading.Thread(target=lambda: answers.append(ask_all(two, wait_ms=30_000)), daemon=True)
-    asking.start()
+    asked = begun(lambda: ask_all(two, wait_ms=30_000))
     cluster.move("orders", 120)
-    asking.join(60)
-    assert answers == [{("orders", 0): [(100, 119)]}]
+    assert asked.result(60) == {("orders", 0): [(100, 119)]}
 
 
 def test_topics_are_refreshed_although_a_leader_is_away(two, cluster):
@@ -151,12 +135,6 @@ def test_topics_are_refreshed_although_a_leader_is_away(two, cluster):
     two.service._watch.metadata_refresh_s = 0.0
     cluster.move("orders", 120, start=5)
     assert ask_all(two) == {("orders", 0): [(100, 119)]}
-
-
-def test_partitions_that_a_member_cannot_read_are_left_out(two):
-    (topic_id,) = {part.topic_id for part in two.ask(AcquireRecords, "c1", max_records=1).partitions}
-    assert ask_all(two, without=((topic_id, 0),)) == {("orders", 1): [(0, 99)]}
-    wait_until(lambda: ask_all(two) == {("orders", 0): [(1, 99)]}, what="its leader has answered")
 
 
 def test_the_leader_of_a_left_out_partition_is_asked(two, cluster):

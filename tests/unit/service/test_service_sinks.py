@@ -130,12 +130,6 @@ def test_an_unusable_dead_letter_topic_is_found_when_the_sink_opens(running, clu
     assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}, "nothing was set"
 
 
-def test_a_dead_letter_topic_is_made_where_that_is_allowed(running, cluster):
-    begin(running)
-    opened = open_sink(running, **DLQ, **{"errors.deadletterqueue.auto.create.topics.enable": "true"})
-    assert (opened.dead_letter_partitions, cluster.found["dlq.orders"].partitions) == (1, 1)
-
-
 # --- staging
 
 

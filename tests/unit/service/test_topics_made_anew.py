@@ -4,22 +4,20 @@ record of the new topic is settled as one of the old, though the coordinator's c
 from __future__ import annotations
 
 import contextlib
-import tempfile
-import threading
 from concurrent.futures import wait
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.protocol.messages import Acknowledge, AcquireRecords
 from coordinator.service.brokers import subscription, topic_looks
 from coordinator.service.brokers.topic_looks import TopicLooks
 from coordinator.service.questions import remade_topics
 from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster, cluster_with_orders
-from tests.support.running_service import Running, held
+from tests.support.running_service import Running, begun, held, serving
+from tests.support.running_service import acks as acks_of
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -48,8 +46,7 @@ def old(running):
 
 
 def acks(topic_id, kind=ACCEPT):
-    batch = AckBatch(first=0, last=9, delivery_count=1, types=(kind,))
-    return (PartitionAcks(topic_id=topic_id, partition=0, batches=(batch,)),)
+    return acks_of(topic_id, 0, 9, kind)
 
 
 def make_anew(cluster, end=20):
@@ -64,20 +61,6 @@ def acquire(running, **fields):
 def first_acquired(running):
     """The first partition of the next records. A new topic's partitions are assigned first."""
     return wait_until(lambda: acquire(running).partitions, what="records are acquired")[0]
-
-
-@pytest.mark.parametrize("kind", [ACCEPT, REJECT, RENEW])
-@pytest.mark.parametrize("rides", [False, True])
-def test_outcomes_of_a_topic_made_anew_are_refused(running, cluster, old, kind, rides):
-    new = make_anew(cluster)
-    if rides:
-        reply = acquire(running, acknowledgements=acks(old, kind))
-        assert reply.partitions == ()
-    else:
-        reply = running.ask(Acknowledge, "c1", partitions=acks(old, kind))
-    assert reply.errors == {f"{old}:0": "UNKNOWN_TOPIC_ID"}
-    partition = first_acquired(running)
-    assert (partition.topic_id, partition.ranges) == (new, ((0, 19, 1),))
 
 
 def test_a_broker_that_answers_an_older_id_refuses_nothing(running, cluster, old):
@@ -184,37 +167,38 @@ def test_outcomes_wait_once_for_brokers_that_are_away(running, cluster, old, mon
 
 def test_a_poll_that_waits_is_woken_for_a_topic_made_anew(running, cluster, old):
     running.ask(Acknowledge, "c1", partitions=acks(old))
-    answers = []
-    threading.Thread(target=lambda: answers.append(acquire(running, wait_ms=60_000)), daemon=True).start()
+    asked = begun(lambda: acquire(running, wait_ms=60_000))
     wait_until(lambda: running.watch._waited_for, what="the poll waits")
     new = make_anew(cluster, end=5)
-    (reply,) = wait_until(lambda: answers, what="the poll is answered")
+    reply = asked.result(60)
     assert (reply.partitions[0].topic_id, held(reply)) == (new, {("orders", 0): [(0, 4)]})
 
 
 @contextlib.contextmanager
 def new_topic():
-    """A service whose topic was created again, and the acknowledgements of the records that c1 holds of the old one."""
+    """A service whose topic was created again; the id of the topic of which c1 holds records, and the new one."""
     cluster = cluster_with_orders(end=10)
-    with tempfile.TemporaryDirectory() as folder:
-        running = Running(Path(folder) / "state.db", cluster)
-        with contextlib.closing(running):
-            running.join("c1", query=False, starting_offsets="earliest")
-            (partition,) = acquire(running).partitions
-            running.watch.looks._began_s = 0.0  # no look of before is fresh
-            make_anew(cluster)
-            yield running, acks(partition.topic_id), acks(partition.topic_id, RELEASE)
+    with serving(cluster) as running:
+        running.join("c1", query=False, starting_offsets="earliest")
+        (partition,) = acquire(running).partitions
+        running.watch.looks._began_s = 0.0  # no look of before is fresh
+        yield running, partition.topic_id, make_anew(cluster)
 
 
 def test_no_outcome_of_an_old_topics_record_is_a_success():
-    with new_topic() as (running, accept, _):
-        assert set(running.ask(Acknowledge, "c1", partitions=accept).errors.values()) == {"UNKNOWN_TOPIC_ID"}
+    for kind in (ACCEPT, REJECT, RENEW):
+        with new_topic() as (running, old, new):
+            reply = running.ask(Acknowledge, "c1", partitions=acks(old, kind))
+            assert reply.errors == {f"{old}:0": "UNKNOWN_TOPIC_ID"}
+            partition = first_acquired(running)
+            assert (partition.topic_id, partition.ranges) == (new, ((0, 19, 1),))
 
 
 def test_no_new_record_is_handed_out_as_the_old_topics():
-    with new_topic() as (running, _, release):
-        reply = acquire(running, acknowledgements=release)
-        assert (reply.partitions, len(reply.errors)) == ((), 1)
+    for kind in (ACCEPT, RELEASE, REJECT, RENEW):
+        with new_topic() as (running, old, _):
+            reply = acquire(running, acknowledgements=acks(old, kind))
+            assert (reply.partitions, reply.errors) == ((), {f"{old}:0": "UNKNOWN_TOPIC_ID"})
 
 
 # --- looks
