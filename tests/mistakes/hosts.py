@@ -58,7 +58,7 @@ def take_a_group_whose_owner_writes(patch: Patch) -> None:
 
 @mistake(
     rules.LIVING_OWNER_STAYS,
-    tests=("hosts/test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",),
+    tests=("hosts/test_asked_owners::test_an_owner_is_gone_only_if_it_says_so_or_was_silent",),
     explorer=(SmallWorld(HOSTS, Budget(2, delays=1, silences=1)),),
     simulator=(Seeds("hosts"),),
 )
@@ -68,7 +68,7 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
 
 @mistake(
     rules.LIVING_OWNER_STAYS,
-    tests=("hosts/test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",),
+    tests=("hosts/test_asked_owners::test_an_owner_is_gone_only_if_it_says_so_or_was_silent",),
 )
 def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
     right = Gateway._on_record

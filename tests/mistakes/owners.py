@@ -83,7 +83,7 @@ def grow_the_patience_at_a_first_takeover(patch: Patch) -> None:
 
 @mistake(
     rules.ASKED_OWNERS_TAKE_NOTHING_OVER,
-    tests=("stores/test_claims::test_members_are_told_of_no_takeover_by_owners_that_can_be_asked",),
+    tests=("stores/test_group_ownership::test_members_are_told_of_an_owner_that_can_t_be_asked",),
     explorer=(SILENT,),
 )
 def tell_members_of_a_takeover_by_an_owner_that_can_be_asked(patch: Patch) -> None:
@@ -115,7 +115,7 @@ def look_at_the_time_of_a_request_only_when_it_is_read(patch: Patch) -> None:
 
 @mistake(
     rules.REQUEST_IS_FOR_ITS_OWNER,
-    tests=("hosts/test_asked_owners::test_an_answer_without_the_key_of_the_question_counts_for_nothing",),
+    tests=("hosts/test_asked_owners::test_an_owner_is_gone_only_if_it_says_so_or_was_silent",),
 )
 def take_answers_of_whoever_writes_them(patch: Patch) -> None:
     patch.setattr(gateway, "is_proven", lambda *a: True)

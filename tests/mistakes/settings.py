@@ -13,16 +13,12 @@ from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 
 
-@mistake(
-    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)
-)
+@mistake(rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_security::test_what_a_mechanism_lacks_is_named",))
 def ask_nothing_of_a_mechanism(patch: Patch) -> None:
     patch.setattr(kafka_security, "_need", lambda config, why, *keys: None)
 
 
-@mistake(
-    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_mechanism_needs_what_it_needs_in_every_protocol",)
-)
+@mistake(rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_security::test_what_a_mechanism_lacks_is_named",))
 def ask_a_mechanism_for_its_needs_with_tls_alone(patch: Patch) -> None:
     right = kafka_security._check_sasl
 
@@ -41,14 +37,15 @@ def call_a_token_function_that_nobody_marked(patch: Patch) -> None:
     patch.setattr(token_function, "_MARKED", None)
 
 
-@mistake(
-    rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_values::test_a_token_function_and_an_endpoint_exclude_each_other",)
-)
+@mistake(rules.NEEDS_ARE_NAMED, tests=("kafka/test_kafka_security::test_a_token_function_goes_with_oauth_alone",))
 def take_a_token_function_beside_an_endpoint(patch: Patch) -> None:
     patch.setattr(kafka_security, "_check_token_function", lambda config, protocol: None)
 
 
-@mistake(rules.SECRETS_ARE_VALUES, tests=("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",))
+@mistake(
+    rules.SECRETS_ARE_VALUES,
+    tests=("kafka/test_librdkafka::test_only_whole_values_are_redacted_and_no_part_of_a_word",),
+)
 def hide_a_secret_within_words(patch: Patch) -> None:
     patch.setattr(librdkafka, "re", _ReWithinWords())
 
@@ -63,7 +60,10 @@ class _ReWithinWords:
         return re.sub(pattern.replace(r"(?<!\w)", "").replace(r"(?!\w)", ""), *rest)
 
 
-@mistake(rules.SECRETS_ARE_VALUES, tests=("kafka/test_kafka_values::test_a_reason_hides_secrets_and_no_words",))
+@mistake(
+    rules.SECRETS_ARE_VALUES,
+    tests=("kafka/test_librdkafka::test_only_whole_values_are_redacted_and_no_part_of_a_word",),
+)
 def show_each_value_that_librdkafka_names(patch: Patch) -> None:
     patch.setattr(librdkafka, "is_shown", lambda key: True)
 

@@ -99,25 +99,20 @@ def test_an_answer_serves_once():
     assert asked.take("g", "i.1", HELD) is None
 
 
-def test_an_answer_serves_for_a_second():
+@pytest.mark.parametrize(
+    ("gone", "later_ms", "more"),
+    [
+        pytest.param((), ANSWERS_MS + 1, set(), id="after a second"),
+        pytest.param((), 0, {("orders", "id-1", 1)}, id="for a partition that was not asked for"),
+        pytest.param(("id-1",), 0, set(), id="of a topic that the broker may not know yet"),
+    ],
+)
+def test_an_answer_does_not_serve(gone, later_ms, more):
     clock = Clock()
     asked = AskedAhead(clock.now_ms)
-    asked.ask("g", PLAN, AtOnce(), facts)
-    clock.ms += ANSWERS_MS + 1
-    assert asked.take("g", "i.1", HELD) is None
-
-
-def test_an_answer_serves_the_partitions_that_were_asked_for():
-    asked = AskedAhead(Clock().now_ms)
-    asked.ask("g", PLAN, AtOnce(), facts)
-    assert asked.take("g", "i.1", HELD | {("orders", "id-1", 1)}) is None
-
-
-def test_a_deleted_topic_is_asked_for_again():
-    """A broker that does not know a topic yet answers as one whose topic was deleted."""
-    asked = AskedAhead(Clock().now_ms)
-    asked.ask("g", PLAN, AtOnce(), lambda: facts("id-1"))
-    assert asked.take("g", "i.1", HELD) is None
+    asked.ask("g", PLAN, AtOnce(), lambda: facts(*gone))
+    clock.ms += later_ms
+    assert asked.take("g", "i.1", HELD | more) is None
 
 
 def test_a_question_that_waits_for_a_thread_is_not_waited_for(threads):

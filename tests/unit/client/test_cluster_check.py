@@ -14,7 +14,6 @@ from confluent_kafka import KafkaError
 
 from coordinator.admin.admin import Admin
 from coordinator.client.client import CoordinatorClient
-from coordinator.kafka import broker_probe
 from coordinator.kafka.cluster_metadata import CLOSED_S, NOBODY_S, FirstContact, cluster_metadata
 from coordinator.protocol.errors import (
     BrokerHostUnknown,
@@ -28,7 +27,7 @@ from coordinator.protocol.errors import (
 from share_source.driver import cluster_check
 from share_source.errors import ReadDenied
 from share_source.options import SourceOptions
-from tests.support.listeners import Answer, Silence, Tls, listening
+from tests.support.listeners import Answer, Tls, listening
 
 
 @pytest.fixture
@@ -176,11 +175,3 @@ def test_a_tls_listener_that_closes_on_plain_text_is_named(protocol):
     with listening(Tls, context) as address, pytest.raises(BrokerSpeaksOtherwise, match="answers in TLS") as raised:
         cluster_metadata(address, speaking(protocol), timeout_s=2)
     assert "Set kafka.security.protocol to SSL or SASL_SSL" in str(raised.value)
-
-
-@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_listener_that_answers_nothing_ends_the_wait(protocol, monkeypatch):
-    monkeypatch.setattr(broker_probe, "LISTENER_S", 0.2)
-    with listening(Silence, None) as address, pytest.raises(BrokerNotReachable) as raised:
-        cluster_metadata(address, speaking(protocol), timeout_s=2)
-    assert type(raised.value) is BrokerNotReachable

@@ -243,28 +243,6 @@ def test_on_loopback_plain_text_is_spoken_and_elsewhere_tls(host):
     assert directory.tls_of("192.0.2.7") is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a:1", (("a", 1),)),
-        (" a:1 ,b.c-d:65535", (("a", 1), ("b.c-d", 65535))),
-        ("[::1]:9394", (("::1", 9394),)),
-        ("a", None),
-        ("a:", None),
-        (":1", None),
-        ("a:0", None),
-        ("a:65536", None),
-        ("a:1,", None),
-        ("::1:9394", None),
-        ("grpc://a:1", None),
-        ("a:1 b:2", None),
-        ("a:١", None),
-    ],
-)
-def test_an_endpoint_is_host_and_port(text, found):
-    assert parse_endpoints(text) == found
-
-
 def test_an_admin_asks_once_while_no_coordinator_answers(running, nobody, tmp_path, monkeypatch):
     tried, right = [], Endpoints.connect
 

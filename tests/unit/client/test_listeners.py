@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from coordinator.kafka import broker_probe
 from coordinator.kafka.broker_probe import listener_of_another_kind
 from coordinator.kafka.cluster_metadata import cluster_metadata
-from coordinator.protocol.errors import BrokerSpeaksOtherwise
+from coordinator.protocol.errors import BrokerNotReachable, BrokerSpeaksOtherwise
 from pyspark_sharegroup import DefaultSource
 from share_sink.sink import open_sink
 from sharegroup import Admin, ShareConsumer
@@ -127,11 +127,14 @@ def test_a_server_that_answers_line_by_line_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_silent_listener_is_named_in_the_log(protocol, caplog, monkeypatch):
+def test_a_silent_listener_is_named_in_the_log_and_ends_the_wait(protocol, caplog, monkeypatch):
     monkeypatch.setattr(broker_probe, "LISTENER_S", 0.2)
     with listening(Silence, None) as address:
         assert listener_of_another_kind(address, protocol) is None
-    (line,) = [record.getMessage() for record in caplog.records]
+        with pytest.raises(BrokerNotReachable) as raised:
+            cluster_metadata(address, {"security.protocol": protocol}, timeout_s=2)
+    assert type(raised.value) is BrokerNotReachable
+    (line, *_) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"the listener at {address} takes connections and has answered nothing")
 
 

@@ -20,7 +20,6 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     InternalError,
     OutageTooLong,
-    ShareGroupError,
 )
 from coordinator.protocol.messages import Done, Heartbeat, JoinGroup, NextPlan
 from coordinator.protocol.repeated_lines import Outage
@@ -348,10 +347,3 @@ def test_a_closed_client_ends_its_retries_and_connects_no_more(caplog):
         client.call(BEAT)
     assert coordinator.asked == 1
     assert caplog.records == []
-
-
-def test_errors_of_an_outage_are_coordinator_not_available():
-    assert issubclass(OutageTooLong, CoordinatorNotAvailable)
-    assert not OutageTooLong.retriable
-    assert issubclass(BrokerSecurityFailed, ShareGroupError)
-    assert not BrokerSecurityFailed.retriable

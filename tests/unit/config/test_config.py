@@ -37,27 +37,16 @@ KAFKAS_WITHOUT_KIP = {
 # --- the table
 
 
-def test_a_default_is_a_value_that_can_be_set() -> None:
+def test_each_key_has_a_description_a_default_that_can_be_set_and_bounds() -> None:
+    """A key of ours has a reason, too."""
     for key in ALL_KEYS:
+        assert key.doc.endswith((".", ".)")), key.name
+        assert key.kip or key.ours or key.name in KAFKAS_WITHOUT_KIP, key.name
+        assert not key.ours or key.why, key.name
         if key.default is None:
             assert key.unset, key.name
         else:
             assert key.parse(key.shown_default) == key.default
-
-
-def test_each_key_has_a_description() -> None:
-    for key in ALL_KEYS:
-        assert key.doc.endswith((".", ".)")), key.name
-        assert key.kip or key.ours or key.name in KAFKAS_WITHOUT_KIP, key.name
-
-
-def test_each_key_of_ours_has_a_reason() -> None:
-    for key in ALL_KEYS:
-        assert not key.ours or key.why, key.name
-
-
-def test_a_number_has_bounds() -> None:
-    for key in ALL_KEYS:
         if key.type in (int, float):
             assert key.low is not None and key.high is not None, key.name
             assert key.default is None or key.low <= key.default <= key.high  # type: ignore[operator]
@@ -175,7 +164,8 @@ def test_heartbeats_come_more_often_than_a_session_ends() -> None:
 
 
 def test_a_short_session_shortens_heartbeats_that_are_not_set() -> None:
-    assert GroupConfig.parse({"share.session.timeout.ms": "3000"}).share_heartbeat_interval_ms == 1000
+    for session_ms, interval_ms in (("3000", 1000), ("10000", 3333)):
+        assert GroupConfig.parse({"share.session.timeout.ms": session_ms}).share_heartbeat_interval_ms == interval_ms
 
 
 def test_configs_travel_and_do_not_change() -> None:

@@ -7,10 +7,9 @@ import pytest
 
 from coordinator.config.kafka_options import _FILES, check_kafka_config, to_librdkafka
 from coordinator.config.secret_files import read_file
-from coordinator.kafka import librdkafka
 from coordinator.kafka.java_keys import BY_VALUE, SHARE_GROUPS_FORBID
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS
-from coordinator.protocol.errors import InvalidGroupId, ShareGroupError, UnusableFile
+from coordinator.protocol.errors import InvalidGroupId, UnusableFile
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.option_errors import InvalidOption
 from share_sink.sink_option_table import OWNED as OWNED_BY_SINK
@@ -97,34 +96,6 @@ def test_each_client_is_made_where_a_token_function_becomes_code():
 
 
 # --- promises that known mistakes break (tests/mistakes/settings.py)
-
-
-def told(given):
-    """The error with which these settings are refused; empty if they are taken."""
-    try:
-        to_librdkafka(given, {}, prefix="")
-    except ShareGroupError as error:
-        return str(error)
-    return ""
-
-
-def test_a_mechanism_needs_what_it_needs_in_every_protocol():
-    for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-        given = {"security.protocol": protocol, "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
-        assert "sasl.password is missing" in told(given)
-        assert not told({**given, "sasl.password": "hunter2"})
-
-
-def test_a_token_function_and_an_endpoint_exclude_each_other():
-    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "billing_iam:token"}
-    assert not told(given)
-    assert "remove one" in told({**given, "sasl.oauthbearer.method": "oidc"})
-
-
-def test_a_reason_hides_secrets_and_no_words():
-    config = {"sasl.username": "kafka", "sasl.password": "hunter2"}
-    text = 'Failed to create consumer: librdkafka takes no "hunter2" of kafka'
-    assert librdkafka._reason(config, text) == 'librdkafka takes no "***" of ***'
 
 
 def test_javas_key_and_value_become_librdkafkas_and_are_named():

@@ -90,10 +90,9 @@ def test_topic_ids_are_missing_after_three_looks_without_a_controller(
     assert cluster.gives_topic_ids() is gives_ids
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(code, marks=[pytest.mark.slow] if n else []) for n, code in enumerate(sorted(NO_ANSWER))]
-)
-def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
+@pytest.mark.parametrize("code", sorted(NO_ANSWER))
+def test_a_broker_that_does_not_answer_has_not_refused(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.service.brokers.cluster.FIRST_ATTEMPT_S", 0.01)
     answers: list[object] = [KafkaException(KafkaError(code)), "an answer"]
 
     def ask(admin: AdminClient, left_s: float) -> object:

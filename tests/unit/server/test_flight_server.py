@@ -149,13 +149,6 @@ def test_bytes_that_are_no_rows_are_refused_and_service_continues(connection):
     assert connection.call(HEARTBEAT) == Done()
 
 
-def test_rows_need_the_token(server):
-    stranger = Connection(endpoint(server, "another"))
-    with pytest.raises(Unreachable):
-        stranger.call_with_rows(ROWS, pa.table([[], [], [], [], []], schema=SCHEMA))
-    stranger.close()
-
-
 def test_who_answers_for_another_host_learns_that_the_client_is_gone():
     began, learned = threading.Event(), threading.Event()
 

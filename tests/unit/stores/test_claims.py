@@ -136,13 +136,6 @@ def test_an_owner_that_nobody_found_gone_keeps_its_group() -> None:
     assert not refused(("t1", 10))
 
 
-def test_members_are_told_of_no_takeover_by_owners_that_can_be_asked() -> None:
-    living = LivingOwner(owner_of("two", "p2"))
-    assert type(living.lost(GROUP, OWNER)) is NotCoordinator
-    with pytest.raises(OwnedElsewhere):
-        living.check(GROUP, OWNER, had=True, claims=False, end=0)
-
-
 def of_another_host(tenure: str, not_after_ms: int) -> tuple[BaseException | None, int]:
     """The error of a request for this tenure and up to this time, at an owner of tenure t1 when it is 1,000; and how
     many records were appended for it."""

@@ -12,6 +12,12 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreRefused
 
 
+def topic_of(kafka_config, write_timeout_ms=5_000):
+    """A state topic of brokers that nobody asks."""
+    fields = {"cluster": None, "bootstrap_servers": "127.0.0.1:9", "partitions": 1, "broker_timeout_ms": 15_000}
+    return StateTopic(kafka_config=kafka_config, write_timeout_ms=write_timeout_ms, **fields)
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -30,14 +36,7 @@ from coordinator.service.stores.store import StoreRefused
     ids=lambda given: "=".join(*given.items()),
 )
 def test_no_producers_setting_of_a_query_stops_its_coordinator(given):
-    topic = StateTopic(
-        cluster=None,
-        bootstrap_servers="127.0.0.1:9",
-        kafka_config=given,
-        partitions=1,
-        write_timeout_ms=5_000,
-        broker_timeout_ms=15_000,
-    )
+    topic = topic_of(given)
     for writer in (group_writer.GroupWriter(topic, 0, "billing"), Writer(topic)):
         writer.close()
     with contextlib.closing(DeadLetterProducer(topic.bootstrap_servers, given)) as dead_letters:
@@ -46,15 +45,7 @@ def test_no_producers_setting_of_a_query_stops_its_coordinator(given):
 
 @pytest.mark.parametrize("write_timeout_ms", [500, 3_600_000])
 def test_a_producer_takes_any_timeout_of_a_write(write_timeout_ms):
-    topic = StateTopic(
-        cluster=None,
-        bootstrap_servers="127.0.0.1:9",
-        kafka_config={},
-        partitions=1,
-        write_timeout_ms=write_timeout_ms,
-        broker_timeout_ms=15_000,
-    )
-    group_writer.GroupWriter(topic, 0, "billing").close()
+    group_writer.GroupWriter(topic_of({}, write_timeout_ms), 0, "billing").close()
 
 
 def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkeypatch):

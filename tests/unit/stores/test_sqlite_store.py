@@ -194,14 +194,6 @@ def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
     assert path.read_bytes() == before
 
 
-def test_a_state_file_stores_its_schema_version(path, reopen):
-    append(reopen(), {"billing": [b"a"]})
-    reopen().close()
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (SQLITE_SCHEMA,)
-    assert [data for _, data in reopen().load("billing")] == [b"a"]
-
-
 @pytest.mark.parametrize(("version", "shown"), [(2, "is 2"), (0, "is of no version")])
 def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, version, shown):
     append(reopen(), {"billing": [b"a"]})
@@ -269,39 +261,6 @@ def test_a_damaged_record_names_file_group_and_sequence_number(path, reopen):
 def test_only_the_user_can_read_the_file(reopen, path):
     reopen()
     assert path.stat().st_mode & 0o077 == 0
-
-
-def test_an_append_that_fails_before_its_commit_is_refused_and_leaves_nothing(reopen, path):
-    store = reopen()
-    append(store, {"billing": [b"a"]})
-    change(path, "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
-    with pytest.raises(StoreRefused, match="disk is full"):
-        append(store, {"shipping": [b"x"], "billing": [b"b"]})
-    change(path, "DROP TRIGGER full")
-    append(store, {"billing": [b"c"]})
-    assert [data for _, data in store.load("billing")] == [b"a", b"c"]
-    assert list(store.load("shipping")) == []
-
-
-@pytest.mark.parametrize("written", [False, True])
-def test_a_failed_commit_is_in_doubt_until_the_next_load(reopen, monkeypatch, written):
-    store = reopen()
-    append(store, {"billing": [b"a"]})
-    commit = store._commit
-
-    def failing_commit():
-        if written:
-            commit()
-        raise sqlite3.OperationalError("disk I/O error")
-
-    monkeypatch.setattr(store, "_commit", failing_commit)
-    with pytest.raises(StoreOutcomeUnknown, match="disk I/O error"):
-        append(store, {"billing": [b"b"]})
-    monkeypatch.undo()
-    before = [data for _, data in store.load("billing")]
-    assert before == ([b"a", b"b"] if written else [b"a"])
-    append(store, {"billing": [b"c"]})
-    assert [data for _, data in reopen().load("billing")] == [*before, b"c"]
 
 
 def test_each_append_is_synced_to_the_disk(reopen):
