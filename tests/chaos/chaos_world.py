@@ -51,10 +51,7 @@ STATE = {
     "share.coordinator.state.topic.prune.interval.ms": "86400000",  # the audit reads all of it
 }
 IN_ORDER = "shipping"
-GROUP_CONFIGS = {
-    "share.heartbeat.interval.ms": "1000",
-    "share.delivery.count.limit": "10",
-}
+GROUP_CONFIGS = {"share.heartbeat.interval.ms": "1000", "share.delivery.count.limit": "10"}
 
 
 @dataclass

@@ -156,10 +156,7 @@ class Member:
             for part, first, last, count in deferred
         ]
         request = StageOutcomes(
-            group_id=self.session.group_id,
-            plans={number: self.session.member_epoch},
-            replaces=True,
-            rows=len(rows),
+            group_id=self.session.group_id, plans={number: self.session.member_epoch}, replaces=True, rows=len(rows)
         )
         self.session.call_with_rows(request, pa.Table.from_pylist(rows, schema=SCHEMA))
 

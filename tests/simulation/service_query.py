@@ -178,11 +178,7 @@ class QueryProcess(Process):
         """latestOffset(start): the batch before is done; then the next one."""
         reply: PlanReply = yield from self.session.call(
             lambda who: NextPlan(
-                **who,
-                start=self.newest,
-                max_records=self.options.max_records,
-                until=self.until,
-                began_ms=self.began_ms,
+                **who, start=self.newest, max_records=self.options.max_records, until=self.until, began_ms=self.began_ms
             )
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)

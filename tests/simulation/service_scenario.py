@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tests.simulation.faults import NO_FAULTS, RETENTION_MS, Faults
 from tests.simulation.service_query import QueryOptions
@@ -15,6 +16,12 @@ OUTAGE_MS = 3_600_000
 """In scenarios of outages, the service behind the sinks is down for this many milliseconds."""
 NEVER_MS = 10**15
 """Events with this mean time between them, in milliseconds, come in no run."""
+CALM: dict[str, Any] = {
+    **dict.fromkeys(("lost", "doubled", "late", "store_faults", "steps_die", "coordinator_steps_die"), 0.0),
+    **dict.fromkeys(("member_dies_ms", "member_stops_ms", "coordinator_dies_ms", "coordinator_stops_ms"), NEVER_MS),
+    "queries_stop": 0.0,
+}
+"""Fields of a scenario in which neither network nor store fails, and no process dies or stands still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,20 +193,10 @@ class ServiceScenario:
     @classmethod
     def of_packet_loss(cls, seed: int) -> ServiceScenario:
         """Hosts most of whose records are lost; nothing else goes wrong, so that no owner is ever away."""
-        of, never = cls.of_hosts(seed), NEVER_MS
+        of = cls.of_hosts(seed)
         return dataclasses.replace(
             of,
-            lost=0.0,
-            doubled=0.0,
-            late=0.0,
-            store_faults=0.0,
-            steps_die=0.0,
-            coordinator_steps_die=0.0,
-            member_dies_ms=never,
-            member_stops_ms=never,
-            coordinator_dies_ms=never,
-            coordinator_stops_ms=never,
-            queries_stop=0.0,
+            **CALM,
             sinks=None if of.sinks is None else dataclasses.replace(of.sinks, dies=0.0),
             faults=dataclasses.replace(of.faults, cuts_ms=0, records_lost=0.6),
         )
@@ -332,7 +329,7 @@ class ServiceScenario:
     @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
         """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
-        of, never = cls.without_sinks(seed), NEVER_MS
+        of = cls.without_sinks(seed)
         options = QueryOptions(
             max_records=3, available_now=False, fail_on_data_loss=True, starting_offsets="earliest", batch_ms=(10, 500)
         )
@@ -346,19 +343,8 @@ class ServiceScenario:
             query_options=(options, options),
             starting_offsets="earliest",
             configs={**of.configs, "share.session.timeout.ms": "20000", "share.heartbeat.interval.ms": "6666"},
-            lost=0.0,
-            doubled=0.0,
-            late=0.0,
-            store_faults=0.0,
-            steps_die=0.0,
-            coordinator_steps_die=0.0,
-            member_dies_ms=never,
-            member_stops_ms=never,
-            coordinator_dies_ms=never,
-            coordinator_stops_ms=never,
-            log_moves_ms=never,
             restart_ms=(100, 3_000),
-            queries_stop=0.5,
+            **{**CALM, "log_moves_ms": NEVER_MS, "queries_stop": 0.5},
         )
 
     @classmethod

@@ -6,13 +6,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from coordinator.protocol.messages import (
-    LeaveGroup,
-    MarkInProgress,
-    PartitionProgress,
-    ProgressBatch,
-    ProgressReply,
-)
+from coordinator.protocol.messages import LeaveGroup, MarkInProgress, PartitionProgress, ProgressBatch, ProgressReply
 from tests.simulation.broker import topic_partition_of
 from tests.simulation.changes_judge import RELEASE
 from tests.simulation.session import Answer

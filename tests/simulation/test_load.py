@@ -6,15 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.load import (
-    BROKERS,
-    INTERPRETER,
-    TRANSACTIONS,
-    Carried,
-    Coordinators,
-    Load,
-    Machines,
-)
+from tests.simulation.load import BROKERS, INTERPRETER, TRANSACTIONS, Carried, Coordinators, Load, Machines
 from tests.simulation.load_costs import ENDS, HEARTBEAT, NEXT, START, Call, UnitCosts
 from tests.simulation.load_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked
 

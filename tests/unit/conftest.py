@@ -15,10 +15,12 @@ def cluster():
 
 
 @pytest.fixture
-def running(cluster, tmp_path):
-    """The service on `cluster`, with its state in a file."""
-    from tests.support.running_service import Running  # here, so that tests of the core load no service
+def running(cluster, tmp_path, monkeypatch):
+    """The service on `cluster`, with its state in a file. It looks at a missing topic again without a pause."""
+    from coordinator.service.brokers import subscription  # here, so that tests of the core load no service
+    from tests.support.running_service import Running
 
+    monkeypatch.setattr(subscription, "PAUSES_S", (0.0,) * len(subscription.PAUSES_S))
     running = Running(tmp_path / "state.db", cluster)
     yield running
     running.close()

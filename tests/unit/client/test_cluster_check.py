@@ -63,10 +63,7 @@ def test_a_standalone_coordinator_checks_the_dead_letter_topic_with_its_own_cred
     token = tmp_path / "token"
     token.write_text("t" * 40)
     token.chmod(0o600)
-    check(
-        **missing,
-        **{"share.coordinator.endpoint": "localhost:9099", "share.coordinator.token.file": str(token)},
-    )
+    check(**missing, **{"share.coordinator.endpoint": "localhost:9099", "share.coordinator.token.file": str(token)})
 
 
 RIGHTS = [{}, *({"of": frozenset(names)} for n in range(4) for names in combinations(("DESCRIBE", "READ", "WRITE"), n))]

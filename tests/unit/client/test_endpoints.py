@@ -13,22 +13,18 @@ import tenacity
 
 from coordinator.admin.admin import Admin
 from coordinator.client import client as client_module
-from coordinator.client import connection as connection_module
 from coordinator.client import endpoints as endpoints_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Refused, Unreachable
 from coordinator.client.endpoints import Endpoints, in_order
-from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
+from coordinator.protocol.addresses import parse_endpoint
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     CoordinatorUnreachable,
-    CoordinatorVersionMismatch,
     GroupIdNotFound,
     NotAuthorized,
     OutageTooLong,
-    TokenMissing,
 )
-from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.service.requests.requests import Requests
@@ -190,14 +186,6 @@ def test_an_error_of_the_group_asks_no_other_coordinator(running):
         served_by(client, "billing")
 
 
-def test_the_error_of_an_unreachable_coordinator_names_its_addresses_and_tls(running, nobody):
-    with (
-        running.client(nobody, retry_timeout_s=0.2) as client,
-        pytest.raises(CoordinatorUnreachable, match=rf"answers at {nobody} .*both sides speak TLS"),
-    ):
-        served_by(client, "billing")
-
-
 @pytest.mark.parametrize(("others", "kind"), [([], Refused), ([Unreachable("no answer")], Unreachable)])
 def test_an_unknown_host_is_certain_only_if_no_other_may_answer(monkeypatch, others, kind):
     errors = [*others, Refused("Domain name not found")]
@@ -218,21 +206,6 @@ def test_a_wrong_token_is_not_tried_again(running):
         with pytest.raises(NotAuthorized, match="SHAREGROUP_COORDINATOR_TOKEN") as raised:
             served_by(client, "billing")
         assert "another-token" not in f"{raised.value} {client!r} {client._directory!r}"
-
-
-def test_a_missing_token_is_raised_before_any_request(monkeypatch):
-    monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
-    with pytest.raises(TokenMissing):
-        CoordinatorClient.connect("unused:1", {}, None, "127.0.0.1:1")
-
-
-@pytest.mark.parametrize("group_id", ["", "billing"])
-def test_a_client_of_another_protocol_is_refused_by_name(running, monkeypatch, group_id):
-    """By itself where it asks for Health, else by the coordinator."""
-    monkeypatch.setattr(connection_module, "PROTOCOL", 99)
-    spoken = rf"speaks protocol {PROTOCOL} .*this program protocol 99.*upgrade"
-    with pytest.raises(CoordinatorVersionMismatch, match=spoken):
-        Endpoints(addresses=parse_endpoints(running.addresses[0]), token=TOKEN).connect(group_id)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])

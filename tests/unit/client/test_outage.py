@@ -12,16 +12,12 @@ import pytest
 
 from coordinator.client import client as client_module
 from coordinator.client.client import CoordinatorClient
+from coordinator.client.connection import Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    BrokerSecurityFailed,
-    CoordinatorNotAvailable,
-    InternalError,
-    OutageTooLong,
-)
-from coordinator.protocol.messages import Done, Heartbeat, JoinGroup, NextPlan
+from coordinator.kafka.retries import MAX_ATTEMPT_S
+from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed, CoordinatorNotAvailable, InternalError
+from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup, NextPlan
 from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.wire import Endpoint
 from coordinator.service.on_demand import write_endpoint
@@ -250,20 +246,6 @@ def test_brokers_unreachable_at_a_querys_start_are_an_error_at_once():
     assert coordinator.asked == 1
 
 
-def test_the_error_of_a_too_long_outage_names_brokers_log_and_remedy():
-    coordinator = Coordinator(*[AWAY] * 1_000_000)
-    with pytest.raises(OutageTooLong) as raised:
-        client_of(coordinator, timeout_s=0.2).call(POLL)
-    for part in (
-        "kafka:9092",
-        "coordinator-",
-        ".log",
-        "200 ms (share.broker.outage.timeout.ms)",
-        "start the program again",
-    ):
-        assert part in str(raised.value)
-
-
 def test_refused_credentials_are_an_error_at_once_in_librdkafkas_words():
     coordinator = Coordinator(REFUSED, refuses_us=True)
     with pytest.raises(BrokerSecurityFailed, match="Invalid username or password"):
@@ -347,3 +329,31 @@ def test_a_closed_client_ends_its_retries_and_connects_no_more(caplog):
         client.call(BEAT)
     assert coordinator.asked == 1
     assert caplog.records == []
+
+
+class StoppedDirectory:
+    """Where a client finds nobody; its process was stopped while it looked, so that an hour has passed."""
+
+    are_several = False
+    where = "nowhere"
+
+    def __init__(self, clock):
+        self.clock, self.looks = clock, 0
+
+    def connect(self, group_id=""):
+        self.looks += 1
+        self.clock[0] += 3_600.0
+        raise Unreachable("nobody there")
+
+    def gone(self, group_id, reason):
+        return CoordinatorNotAvailable(group_id=group_id, reason=reason)
+
+
+def test_a_client_whose_process_was_stopped_in_a_call_asks_again(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("coordinator.kafka.retries.StopAtDeadline.__init__.__defaults__", (lambda: clock[0],))
+    directory = StoppedDirectory(clock)
+    client = CoordinatorClient(directory, retry_timeout_s=3 * MAX_ATTEMPT_S)
+    with pytest.raises(CoordinatorNotAvailable):
+        client.call(DescribeGroup(group_id="billing"))
+    assert directory.looks == 3

@@ -7,10 +7,7 @@ import pytest
 from coordinator.config.keys import ConfigKey
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import broker_problem, is_loopback, parse_endpoint, parse_endpoints, show_address
-from coordinator.protocol.errors import (
-    ConfigConflict,
-    ConfigTypeMismatch,
-)
+from coordinator.protocol.errors import ConfigConflict, ConfigTypeMismatch
 
 NUMBER = ConfigKey(name="a.plan_id", default=7, low=0, high=100, doc="A number.")
 
@@ -67,13 +64,8 @@ def test_only_addresses_of_this_host_are_loopback() -> None:
         ("a:65535", ""),
         ("a", ""),  # its port is 9092
         ("SASL_SSL://a:9093, b:1 ,,[::1]:9092", ""),
-        ("a:0", "'a:0' has no valid port"),
         ("a:1,a:65536", "'a:65536' has no valid port"),
-        ("a:1,b:c", "'b:c' is not host:port; several"),
-        ("a:1 b:2", "'a:1 b:2' is not host:port"),
-        ("http://a:1", "'http://a:1' is not host:port: http is no security protocol of Kafka's"),
         ("::1:9092", "write [::1]:9092 instead"),
-        ("", "'' names no broker"),
         (" , ", "' , ' names no broker"),
     ],
 )

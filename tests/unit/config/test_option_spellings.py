@@ -114,20 +114,6 @@ def test_commands_and_clients_answer_a_spelling_with_their_own(
         assert any(each in str(raised.value) for each in told), raised.value
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    {
-        "max.poll.records": "Use maxOffsetsPerTrigger for a batch",
-        "groupId": "Use kafka.group.id",
-        "dlq.topic.name": "it is written errors.deadletterqueue.topic.name",
-        "security.protocol": "have a prefix: kafka.security.protocol",
-        "max_offsets_per_trigger": "it is written maxOffsetsPerTrigger",
-    }.items(),
-)
-def test_a_name_that_somebody_wrote_is_answered(name: str, answer: str) -> None:
-    assert answer in str(refusal("source", name.lower()))
-
-
 def test_a_view_says_why_it_refuses_an_option_of_the_source() -> None:
     for name in [option.name for option in SOURCE.options if "*" not in option.name]:
         if name in ("view", *CLUSTER):

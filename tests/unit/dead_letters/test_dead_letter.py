@@ -34,11 +34,7 @@ KAFKAS = [
 @pytest.mark.parametrize("copy", [True, False])
 def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, name, message, copy):
     written = dead_letter(ORIGIN, disposition, copy=copy)
-    assert list(written.headers) == [
-        *KAFKAS,
-        ("__dlq.errors.message", message),
-        ("__dlq.errors.disposition", name),
-    ]
+    assert list(written.headers) == [*KAFKAS, ("__dlq.errors.message", message), ("__dlq.errors.disposition", name)]
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1, 1_767_225_600_000, 2**63 - 1])
@@ -129,8 +125,7 @@ def test_the_origin_is_read_from_the_headers():
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [None, [], [("h", b"x")], KAFKAS[:3], KAFKAS[1:], [*KAFKAS, ("__dlq.errors.offset", b"many")]],
+    "headers", [None, [], [("h", b"x")], KAFKAS[:3], KAFKAS[1:], [*KAFKAS, ("__dlq.errors.offset", b"many")]]
 )
 def test_a_record_that_is_no_dead_letter_has_no_origin(headers):
     assert parse_headers(headers) is None

@@ -7,15 +7,7 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.dead_letters.producer import DeadLetterProducer
 from coordinator.dead_letters.record_format import Origin, dead_letter
 from coordinator.protocol.admin_messages import AlterGroupConfigs
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    BrokerRefused,
-    DeadLetterTopicInUse,
-    DeadLetterTopicMissing,
-    DeadLetterTopicSubscribed,
-    GroupIdNotFound,
-    TopicNotWritten,
-)
+from coordinator.protocol.errors import BrokerRefused, DeadLetterTopicInUse, DeadLetterTopicSubscribed, TopicNotWritten
 from coordinator.protocol.messages import DescribeGroup, JoinGroup, LeaveGroup, OpenSink
 from coordinator.protocol.values import Disposition
 from coordinator.service.dead_letters import group_backlog
@@ -47,17 +39,6 @@ def check(cluster, is_read=False, **configs):
     return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), is_read=is_read)
 
 
-def test_a_missing_dead_letter_topic_is_named_with_ways_to_create_it(cluster):
-    with pytest.raises(DeadLetterTopicMissing, match=rf"dlq\.orders.*kafka-topics\.sh.*{CREATE}=true"):
-        check(cluster)
-    assert "dlq.orders" not in cluster.found
-
-
-def test_a_missing_dead_letter_topic_is_created_when_configured(cluster):
-    assert check(cluster, **{CREATE: "true"}) == 1
-    assert "dlq.orders" in cluster.found
-
-
 def test_a_subscribed_topic_is_refused_as_dead_letter_topic_before_its_creation(cluster):
     with pytest.raises(DeadLetterTopicSubscribed, match=r"dlq\.orders"):
         check(cluster, is_read=True, **{CREATE: "true"})
@@ -65,13 +46,6 @@ def test_a_subscribed_topic_is_refused_as_dead_letter_topic_before_its_creation(
 
 
 # --- at a join
-
-
-def test_a_join_with_a_missing_dead_letter_topic_creates_no_group(service):
-    with pytest.raises(DeadLetterTopicMissing):
-        service.join(configs={NAME: "dlq.orders"})
-    with pytest.raises(GroupIdNotFound):
-        service.service.handle(DescribeGroup(group_id="billing"))
 
 
 @pytest.mark.parametrize("fields", [{"topic_pattern": ".*orders"}, {"topics": ("orders", "dlq.orders")}])
@@ -100,12 +74,6 @@ def test_a_lapsed_session_rejoins_after_the_deletion_of_the_dead_letter_topic(se
     joined = service.join(configs={NAME: "dlq.orders"})
     cluster.delete("dlq.orders")
     service.join(member_epoch=joined.member_epoch, configs={NAME: "dlq.orders"})
-
-
-def test_a_join_with_a_dead_letter_topic_names_an_unreachable_broker(service, cluster):
-    cluster.unreachable = True
-    with pytest.raises(BrokerNotReachable):
-        service.join(configs={NAME: "dlq.orders"})
 
 
 # --- a topic that was read once
@@ -165,20 +133,29 @@ RESERVED = ("share-group-state", "__consumer_offsets", "__of_some_tool")
 KEPT = RESERVED[0]
 
 
-@pytest.mark.parametrize("by", ["a join", "a sink", "an administrator", "a query's own options"])
-def test_no_request_names_a_reserved_topic_as_dead_letter_topic(service, cluster, by):
+def set_by(service, door, name):
+    """The dead letter topic is set, by this door."""
+    named = {NAME: name}
+    if door == "a join":
+        service.join("m2", configs=named)
+    elif door == "a sink":
+        service.service.handle(OpenSink(group_id="billing", configs=named))
+    else:
+        service.admin.handle(AlterGroupConfigs(group_id="billing", set=named, execute=True))
+
+
+@pytest.mark.parametrize("door", ["a join", "a sink", "an administrator"])
+def test_no_door_sets_a_reserved_topic_or_unsets_one_in_use(waiting, cluster, door):
     cluster.add(KEPT)
-    if by != "a join":
-        service.join()
-    alter = AlterGroupConfigs(group_id="billing", set={NAME: KEPT}, execute=True)
-    names_it = {
-        "a join": lambda: service.join(configs={NAME: KEPT}),
-        "a sink": lambda: service.service.handle(OpenSink(group_id="billing", configs={NAME: KEPT})),
-        "an administrator": lambda: service.admin.handle(alter),
-        "a query's own options": lambda: configs({NAME: KEPT}),
-    }
+    before = waiting.service.handle(DescribeGroup(group_id="billing"))
     with pytest.raises(TopicNotWritten, match=rf"{KEPT}.*keeps its own state"):
-        names_it[by]()
+        set_by(waiting, door, KEPT)
+    with pytest.raises(DeadLetterTopicInUse, match=r"10 record.*dlq\.orders.*--force"):
+        set_by(waiting, door, "")
+    after = waiting.service.handle(DescribeGroup(group_id="billing"))
+    assert (after.configs, len(after.members)) == (before.configs, len(before.members))
+    with pytest.raises(TopicNotWritten):
+        configs({NAME: KEPT})  # of a query's own options
 
 
 @pytest.mark.parametrize("topic", RESERVED)
@@ -226,19 +203,6 @@ def unset(service, **fields):
     return service.admin.handle(AlterGroupConfigs(group_id="billing", unset=(NAME,), **fields))
 
 
-def test_a_join_that_would_unset_a_topic_in_use_changes_nothing(waiting):
-    before = waiting.service.handle(DescribeGroup(group_id="billing"))
-    with pytest.raises(DeadLetterTopicInUse, match=r"10 record.*dlq\.orders.*--force"):
-        waiting.join("m2", configs={NAME: ""})
-    after = waiting.service.handle(DescribeGroup(group_id="billing"))
-    assert (after.configs, len(after.members)) == (before.configs, len(before.members))
-
-
-def test_a_sink_that_would_unset_a_topic_in_use_is_refused(waiting):
-    with pytest.raises(DeadLetterTopicInUse):
-        waiting.service.handle(OpenSink(group_id="billing", configs={NAME: ""}))
-
-
 @pytest.mark.parametrize("execute", [False, True])
 def test_an_administrator_unsets_a_topic_in_use_by_force_alone(waiting, execute):
     with pytest.raises(DeadLetterTopicInUse, match="10 record"):
@@ -246,11 +210,6 @@ def test_an_administrator_unsets_a_topic_in_use_by_force_alone(waiting, execute)
     assert unset(waiting, execute=execute, force=True).notes == (
         "10 record(s) that wait for their dead letters get none.",
     )
-
-
-def test_a_join_may_name_another_topic_while_records_wait(waiting, cluster):
-    cluster.add("dlq.other")
-    waiting.join("m2", configs={NAME: "dlq.other"})
 
 
 # --- the coordinator's own look, each minute

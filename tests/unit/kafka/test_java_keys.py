@@ -197,9 +197,7 @@ LOGIN = {"sasl.username": "alice", "sasl.password": 'p"w;='}
         ({"ssl.truststore.certificates": PEM, "ssl.truststore.type": "PEM"}, {"ssl.ca.pem": PEM}),
         (
             {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"},
-            {
-                "sasl.kerberos.kinit.cmd": '/usr/bin/kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}',
-            },
+            {"sasl.kerberos.kinit.cmd": '/usr/bin/kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'},
         ),
         ({"sasl.jaas.config": f'{PLAIN} username="alice" password="p\\"w;=";'}, LOGIN),
         ({"sasl.jaas.config": f"{SCRAM} username='alice' password='p\"w;=' ;"}, LOGIN),
@@ -258,13 +256,7 @@ def test_key_stores_of_pem_files_are_taken_and_others_named(tmp_path):
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            "x",
-            ";",
-            f"{PLAIN} username",
-            f"{PLAIN} username=alice password={SECRET}",
-            f'{PLAIN} password="{SECRET};',
-        ),
+        *("x", ";", f"{PLAIN} username", f"{PLAIN} username=alice password={SECRET}", f'{PLAIN} password="{SECRET};'),
         *(f"{PLAIN} password = = ;", f"{PLAIN}; {SCRAM};", f"{PLAIN[:-8]} mandatory password={SECRET};"),
         *(f"com.example.MyLoginModule required password={SECRET};", f"{SCRAM} tokenauth=true password={SECRET};"),
         f"software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName={SECRET};",

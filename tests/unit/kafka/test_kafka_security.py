@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from coordinator.config.kafka_options import to_librdkafka
 from coordinator.kafka.security import MECHANISMS, PROTOCOLS
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption
+from coordinator.protocol.option_errors import InvalidOption, MissingOption
 
 SECRET = "hunter2"
 LOGIN = {"sasl.username": "alice", "sasl.password": SECRET}
@@ -95,17 +95,6 @@ def test_what_a_mechanism_lacks_is_named():
                 assert refused.value.fields["option"] == prefix + missing
                 assert "needs it" in str(refused.value)
                 assert SECRET not in str(refused.value)
-
-
-@pytest.mark.parametrize("protocol", SASL)
-def test_a_protocol_with_sasl_needs_a_mechanism(protocol):
-    for config in ({}, LOGIN, OIDC):
-        with pytest.raises(MissingOption, match=rf"kafka\.sasl\.mechanism is missing: .*{protocol} needs it"):
-            translated({"security.protocol": protocol.lower(), **config})
-    with pytest.raises(InvalidOption, match=r'"plain" is no SASL mechanism of librdkafka; it is PLAIN, SCRAM'):
-        translated({"security.protocol": protocol, "sasl.mechanism": "plain", **LOGIN})
-    with pytest.raises(RefusedOption, match=r"AWS_MSK_IAM.*kafka\.oauth_cb=MODULE:FUNCTION.*mutual TLS"):
-        translated({"security.protocol": protocol, "sasl.mechanisms": "AWS_MSK_IAM"})
 
 
 def test_other_ways_of_a_mechanism_are_taken():

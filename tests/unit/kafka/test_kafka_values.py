@@ -6,11 +6,9 @@ import re
 import pytest
 
 from coordinator.config.kafka_options import _FILES, check_kafka_config, to_librdkafka
-from coordinator.config.secret_files import read_file
 from coordinator.kafka.java_keys import BY_VALUE, SHARE_GROUPS_FORBID
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS
-from coordinator.protocol.errors import InvalidGroupId, UnusableFile
-from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.errors import UnusableFile
 from coordinator.protocol.option_errors import InvalidOption
 from share_sink.sink_option_table import OWNED as OWNED_BY_SINK
 from share_source.source_option_table import OWNED as OWNED_BY_SOURCE
@@ -55,27 +53,6 @@ WORDS = [(key, word) for key, word in WORDS if not word.startswith(_NO_WORD)]
 def test_each_word_that_an_error_names_is_taken():
     for key, word in WORDS:
         assert not refusal(key, word), key
-
-
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [("~/ca.pem", "nothing replaces ~"), ("s3://b/ca.pem", "a URL"), ("dbfs:/ca.pem", "a URL"), ("/no/ca.pem", "")],
-)
-def test_a_text_that_is_no_path_is_named_so(path, says):
-    with pytest.raises(UnusableFile, match=says or None) as raised:
-        read_file("kafka.ssl.ca.location", path)
-    assert says or str(raised.value).endswith("No such file or directory")
-
-
-@pytest.mark.parametrize("text", ["${GROUP}", " ${env:X} ", "{{ group }}", "{{group}}"])
-def test_a_template_that_nothing_filled_is_refused(text):
-    for key in ("client.id", "sasl.password", "ssl.ca.location"):
-        assert f"kafka.{key} is wrong: it is a placeholder" in refusal(key, text)
-    with pytest.raises(InvalidGroupId, match="placeholder"):
-        check_group_id(text)
-    for taken in (f"a{text}b", "$x", "{a}"):
-        check_group_id(taken)
-        assert not refusal("client.id", taken)
 
 
 MADE_BESIDE = {

@@ -137,5 +137,5 @@ def test_no_secret_is_in_a_repr() -> None:
         log_path="l",
         configs={},
     )
-    assert "s3cret" not in repr(endpoint) + repr(settings)
+    assert "s3cret" not in repr(endpoint) + str(endpoint) + repr(settings)
     assert "localhost:1" in repr(endpoint) and "broker:9092" in repr(settings)

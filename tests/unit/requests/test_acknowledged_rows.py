@@ -31,11 +31,6 @@ def test_each_row_is_in_one_batch_and_neighbours_alike_are_one(said, chance):
     assert found == said
 
 
-def test_a_single_row_is_a_batch():
-    ((batch,),) = [acks.batches for acks in partition_acks(table([("T", 0, 5, 1, 1)]))]
-    assert (batch.first, batch.last) == (5, 5)
-
-
 def test_rows_in_several_chunks_are_one_table():
     parts = [table([("T", 0, n, 1, 1)]) for n in range(4)]
     ((batch,),) = [acks.batches for acks in partition_acks(pa.concat_tables(parts))]

@@ -21,12 +21,7 @@ from coordinator.protocol.admin_messages import (
     ReadHistory,
 )
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY, AllowedTopics
-from coordinator.protocol.errors import (
-    ConfigOutOfBounds,
-    GroupNotAllowed,
-    InvalidToken,
-    TopicNotAllowed,
-)
+from coordinator.protocol.errors import ConfigOutOfBounds, GroupNotAllowed, InvalidToken, TopicNotAllowed
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, OpenSink
 from coordinator.protocol.rights import Tokens
@@ -77,9 +72,13 @@ def test_a_line_without_allow_lists_allows_everything():
         (f"member:{MEMBER} groups=(", r"has no valid pattern in groups= "),
         (f"member:{MEMBER} brokers=a", "and after it groups=, topics= and dlq= at most"),
         (f"{MEMBER} groups=a", "one word"),
+        ("# nothing\n", "one word"),
+        ("admin:short", "less than 16"),
+        (f"admin:{MEMBER}\nnonsense\n", "line 2 of its tokens is not RIGHTS:TOKEN"),
+        (f"admin:{MEMBER}\nread:{MEMBER}\n", "given twice"),
     ],
 )
-def test_a_wrong_allow_list_is_named_without_the_token(line, reason):
+def test_a_wrong_line_of_tokens_is_named_without_the_token(line, reason):
     with pytest.raises(InvalidToken, match=reason) as raised:
         Tokens.parse(line, "the test")
     assert MEMBER not in str(raised.value)

@@ -17,14 +17,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
-from coordinator.protocol.messages import (
-    AcquireRecords,
-    Done,
-    Heartbeat,
-    Joined,
-    JoinGroup,
-    PartitionBounds,
-)
+from coordinator.protocol.messages import AcquireRecords, Done, Heartbeat, Joined, JoinGroup, PartitionBounds
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch

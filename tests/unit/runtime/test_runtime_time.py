@@ -4,10 +4,7 @@ import logging
 
 import pytest
 
-from coordinator.core.commands import (
-    CreateGroup,
-    StageRuns,
-)
+from coordinator.core.commands import CreateGroup, StageRuns
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record

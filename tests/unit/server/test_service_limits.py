@@ -12,13 +12,9 @@ import sys
 
 import pytest
 
-from coordinator.config.resolved import ServerConfig
-from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
 from coordinator.protocol.log_lines import JsonLines, TextLines
-from coordinator.protocol.messages import Heartbeat, JoinGroup
+from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.repeated_lines import INTERVAL_S, LogOnce
-from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.connection_limits import UnauthenticatedConnections, _of_grpc
 from tests.support.imports import ROOT
 
@@ -269,41 +265,3 @@ def test_peer_addresses_of_grpc_are_parsed():
     assert _of_grpc("ipv6:%5B::1%5D:55") == ("::1", 55)
     assert _of_grpc("ipv6:%5B::ffff:10.0.0.1%5D:55") == ("10.0.0.1", 55)
     assert _of_grpc("unix:") == ("", 0)
-
-
-# --- requests
-
-
-# --- members and groups
-
-
-def join(limits, group, member_id):
-    request = JoinGroup(group_id=group.group_id, member_id=member_id, process_id="p")
-    transaction = limits.within(request, lambda _: iter(()))(group)
-    with contextlib.suppress(StopIteration):
-        next(transaction)
-
-
-class Member:
-    """As a group has it."""
-
-    def __init__(self, member_id, *, active=True):
-        self.member_id, self.active = member_id, active
-
-
-def test_a_full_group_refuses_new_members_and_lets_its_own_return():
-    limits = GroupLimits(ServerConfig.parse({"group.share.max.size": "2"}))
-    group = ShareGroup("billing")
-    group.members = {name: Member(name) for name in ("m1", "m2")}
-    join(limits, group, "m1")
-    with pytest.raises(GroupMaxSizeReached, match="billing has 2 members"):
-        join(limits, group, "m3")
-    group.members["m2"].active = False
-    join(limits, group, "m3")
-
-
-def test_groups_are_counted_only_for_a_new_group():
-    limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: 1)
-    group = ShareGroup("billing")
-    with pytest.raises(MaxGroupsReached, match="1 groups"):
-        join(limits, group, "m1")

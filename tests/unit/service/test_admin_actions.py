@@ -12,31 +12,18 @@ import pytest
 from coordinator.client.connection import Connection
 from coordinator.client.offset_resets import reset_of
 from coordinator.config.secret_files import read_token
-from coordinator.core.log_records import GroupDeleted
-from coordinator.core.record_codec import decode_record
-from coordinator.protocol.admin_messages import (
-    AlterGroupConfigs,
-    AlterOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    ListGroups,
-    ListOffsets,
-)
+from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DeleteGroup, ListGroups, ListOffsets
 from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
     DeadLetterTopicMissing,
     DiskFull,
-    GroupIdNotFound,
-    GroupNotEmpty,
-    GroupSubscribedToTopic,
     InvalidReset,
     InvalidToken,
     NotAllowed,
     OrderInUse,
     UnknownConfig,
     UnknownPartition,
-    UnknownSharePartition,
     UnknownTopic,
     UnusableFile,
 )
@@ -132,35 +119,7 @@ def test_an_impossible_reset_is_refused_by_name(empty, fields, error, text):
         empty.admin.handle(AlterOffsets(**NOW, **fields))
 
 
-def test_a_reset_of_a_group_with_members_needs_force(running):
-    running.join(starting_offsets="earliest")
-    running.next(max_records=1_000)
-    with pytest.raises(GroupNotEmpty, match="1 member"):
-        running.admin.handle(AlterOffsets(**NOW))
-    reply = running.admin.handle(AlterOffsets(**NOW, to="latest", force=True))
-    assert "180 record(s) that are not done are skipped: no member gets them." in reply.notes
-    assert any(note.startswith("180 record(s) that members hold lie below the new start") for note in reply.notes)
-    assert starts(running) == {("orders", 0): 100, ("orders", 1): 100}
-
-
-def test_an_unknown_group_has_nothing_to_reset(running):
-    for action in (AlterOffsets(**{**NOW, "group_id": "none"}), DeleteGroup(group_id="none", execute=True)):
-        with pytest.raises(GroupIdNotFound):
-            running.admin.handle(action)
-
-
 # --- deletion
-
-
-def test_offsets_of_a_topic_with_a_subscriber_are_not_deleted(running):
-    running.join(starting_offsets="earliest")
-    with pytest.raises(GroupSubscribedToTopic, match="m1"):
-        running.admin.handle(DeleteOffsets(**NOW, topics=("orders",), force=True))
-    running.ask(LeaveGroup)
-    running.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
-    assert starts(running) == {}
-    with pytest.raises(UnknownSharePartition, match="topic payments"):
-        running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
 
 
 def test_a_deleted_group_leaves_no_records_and_may_come_again(empty):
@@ -169,17 +128,6 @@ def test_a_deleted_group_leaves_no_records_and_may_come_again(empty):
     assert empty.admin.handle(ListGroups()).groups == ()
     assert empty.join(process="another", starting_offsets="latest").created
     assert starts(empty) == {("orders", 0): 100, ("orders", 1): 100}
-
-
-def test_a_deletion_whose_clean_up_failed_is_still_a_deletion(empty):
-    def refused(*_):
-        raise StoreRefused("no room")
-
-    empty.store.replace_with_snapshot = refused
-    empty.admin.handle(DeleteGroup(**NOW))
-    assert decode_record(list(empty.store.load("billing"))[-1].data) == GroupDeleted()
-    with pytest.raises(GroupIdNotFound):
-        empty.service.handle(DescribeGroup(**GROUP))
 
 
 # --- configs, members, records
@@ -367,21 +315,6 @@ def test_an_end_that_the_audit_log_lacks_is_in_the_log(server, empty, caplog, tm
         end()
     (line,) = [record.getMessage() for record in caplog.records if "the audit log lacks a line" in record.getMessage()]
     assert "disk is full" in line and "The line: done: who=admin alice" in line
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("admin:short", "less than 16"),
-        ("admin:one-token-of-ours\nnonsense\n", "line 2 of its tokens is not RIGHTS:TOKEN"),
-        ("admin:one-token-of-ours\nread:one-token-of-ours\n", "given twice"),
-        ("# nothing\n", "one word"),
-    ],
-)
-def test_a_file_of_bad_tokens_is_refused_without_showing_them(text, reason):
-    with pytest.raises(InvalidToken, match=reason) as raised:
-        Tokens.parse(text, "tokens.txt")
-    assert "one-token" not in str(raised.value)
 
 
 def test_a_client_takes_the_token_with_the_needed_right(tmp_path):

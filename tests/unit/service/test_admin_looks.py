@@ -91,38 +91,9 @@ def test_offsets_are_listed_without_lag_while_the_brokers_are_away(held):
     assert [p.lag for p in held.admin.handle(ListOffsets(**LOOK)).partitions] == [None]
 
 
-def test_runs_in_flight_name_their_holder_and_since_when(held):
-    (run,) = held.admin.handle(ListInFlight(**LOOK)).runs
-    assert (run.topic, run.partition, run.first, run.last, run.state) == ("orders", 0, 0, 9, "ACQUIRED")
-    assert (run.member_id, run.client_id, run.client_host, run.delivery_count) == ("m1", "etl", "host-1", 1)
-    assert run.since_ms <= held.runtime.clock.now_ms()
-
-
-@pytest.mark.parametrize(
-    ("filters", "found"),
-    [
-        ({"states": ("ACQUIRED",)}, 1),
-        ({"states": ("AVAILABLE", "ARCHIVING")}, 0),
-        ({"held_longer_than_ms": 3_600_000}, 0),
-        ({"held_longer_than_ms": -1}, 1),
-        ({"progress_staleness_ms": 3_600_000}, 0),
-        ({"member_id": "m1"}, 1),
-        ({"member_id": "m2"}, 0),
-    ],
-)
-def test_runs_in_flight_are_filtered(held, filters, found):
-    assert len(held.admin.handle(ListInFlight(**LOOK, **filters)).runs) == found
-
-
 def test_an_unknown_state_is_refused_with_the_known_states(held):
     with pytest.raises(InvalidRequest, match="HELD is no state of a record: AVAILABLE, ACQUIRED"):
         held.admin.handle(ListInFlight(**LOOK, states=("HELD",)))
-
-
-def test_plans_show_state_attempt_and_held_records(held):
-    (plan,) = held.admin.handle(ListPlans(**LOOK)).plans
-    assert (plan.member_id, plan.state, plan.records, plan.held, plan.attempt) == ("m1", "started", 10, 10, 0)
-    assert (plan.stage, plan.batch_id) == ("normal", None)
 
 
 def test_a_look_at_an_unknown_group_is_refused(running):
@@ -213,12 +184,6 @@ def pages(group, **filters):
     return found
 
 
-def test_pages_hold_each_run_once_in_order():
-    found = pages(group_of(10, partitions=2), limit=3)
-    assert [run for page in found for run in page] == [(p, n) for p in (0, 1) for n in range(0, 10, 2)]
-    assert max(map(len, found)) == 3
-
-
 def test_a_page_looks_at_a_bounded_number_of_runs():
     found = pages(group_of(2 * MOST_LOOKED_AT), states=("ARCHIVING",))
     assert found == [[], []]
@@ -249,15 +214,6 @@ def test_windows_show_their_runs_in_flight_and_where_the_rest_begins():
         group_of(20, partitions=2), (1, 3, 9, 10), (0, 0, 19, 2), (0, 10, 10, 5), (0, 50, 60, 5), (9, 0, 9, 5)
     )
     assert found == [([4, 6, 8], None), ([0, 2], 3), ([10], None), ([], None), ([], None)]
-
-
-def test_windows_are_the_pages_of_their_partitions():
-    group = group_of(50, partitions=3)
-    for partition in range(3):
-        cursor = ("id-1", partition, 7)
-        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, limit=4), 7)
-        asked = Window(topic_id="id-1", partition=partition, first=7, last=49, limit=4)
-        assert list_windows(group, ListWindows(**LOOK, windows=(asked,)), 7).pages == (page,)
 
 
 def test_windows_together_show_and_look_at_a_bounded_number_of_runs():

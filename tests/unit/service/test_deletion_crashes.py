@@ -4,26 +4,16 @@ and no record of a group that lives is lost."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from coordinator.core.commands import (
-    ArchiveDeletedTopics,
-    Expire,
-    InitializePartitions,
-    PartitionStart,
-    TopicWithId,
-)
+from coordinator.core.commands import ArchiveDeletedTopics, Expire, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.protocol.admin_messages import DeleteGroup, DeleteOffsets
-from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
-    GroupIdNotFound,
-    MembersNotKnown,
-    UnknownSharePartition,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, MembersNotKnown, UnknownSharePartition
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, PartitionBounds
 from coordinator.service.handlers.admin_actions import delete_offsets
 from coordinator.service.runtime.transaction import Access, one
@@ -182,18 +172,6 @@ def test_a_group_outlives_the_late_clean_up_of_its_predecessor(tmp_path):
     groups.store.close()
 
 
-def test_a_join_in_the_round_of_its_groups_deletion_begins_anew():
-    with tempfile.TemporaryDirectory() as folder:
-        groups = Groups(Path(folder) / "state.db")
-        groups.runtime.submit("billing", ACTIONS["group"]())
-        joined = groups.runtime.submit("billing", REQUESTS["a join"](), Access.CLAIM)
-        while groups.runtime.has_waiting:
-            groups.runtime.step(groups.now_ms)
-        assert joined.result(0).created
-        assert set(groups.group.members) == {"m2"}
-        groups.store.close()
-
-
 REQUESTS = {
     "a join": lambda: join_transaction(join("m2", "p2"), topic_ids=True, starts={}),
     "a forced deletion": lambda: single_command(DeleteGroup(**NOW, force=True)),
@@ -201,28 +179,27 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("access", list(Access), ids=lambda access: access.name)
-@pytest.mark.parametrize("what", REQUESTS)
-def test_a_request_in_the_round_of_a_deletion_finds_the_deleted_group(groups, what, access):
+def test_a_request_in_the_round_of_a_deletion_finds_the_deleted_group():
     """The log has the deletion only after the round: a load in it would bring the deleted group back into memory."""
-    deletion = groups.runtime.submit("billing", ACTIONS["group"]())
-    after_it = groups.runtime.submit("billing", REQUESTS[what](), access)
-    groups.runtime.step(groups.now_ms)
-    assert deletion.result(0).executed
-    while groups.runtime.has_waiting:
-        groups.runtime.step(groups.now_ms)
-    error = after_it.exception(0)
-    if what == "a join":
-        assert (error, after_it.result(0).created) == (None, True)
-        assert set(groups.group.members) == {"m2"}
-        assert not groups.group.partitions
-        served = groups.state()
-        groups.die()
-        assert groups.state() == served, "memory is the log's"
-    elif what == "a look":
-        assert after_it.result(0).state == "DEAD"
-    else:
-        assert isinstance(error, GroupIdNotFound)
+    for what, access in itertools.product(REQUESTS, Access):
+        with tempfile.TemporaryDirectory() as folder:
+            groups = Groups(Path(folder) / "state.db")
+            deletion = groups.runtime.submit("billing", ACTIONS["group"]())
+            after_it = groups.runtime.submit("billing", REQUESTS[what](), access)
+            while groups.runtime.has_waiting:
+                groups.runtime.step(groups.now_ms)
+            assert deletion.result(0).executed
+            if what == "a join":
+                assert after_it.result(0).created
+                assert (set(groups.group.members), groups.group.partitions) == ({"m2"}, {})
+                served = groups.state()
+                groups.die()
+                assert groups.state() == served, "memory is the log's"
+            elif what == "a look":
+                assert after_it.result(0).state == "DEAD"
+            else:
+                assert isinstance(after_it.exception(0), GroupIdNotFound)
+            groups.store.close()
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -16,19 +16,8 @@ from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPa
 from coordinator.core.commands import DeadLettersWritten as Written
 from coordinator.core.commands.counts import Count
 from coordinator.protocol.admin_messages import DeleteGroup, ReleaseMember
-from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
-    FencedMemberEpoch,
-    GroupTakenOver,
-    MetricsNotAvailable,
-)
-from coordinator.protocol.messages import (
-    Acknowledge,
-    DescribeGroup,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, FencedMemberEpoch, GroupTakenOver
+from coordinator.protocol.messages import Acknowledge, DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from coordinator.service.metrics import counters
 from coordinator.service.metrics.endpoint import Metrics
@@ -298,11 +287,6 @@ def gauges(seen):
     """The samples of groups and partitions that are no counters."""
     counted = ("_total", "_count", "_sum")
     return {sample: value for sample, value in seen.items() if not sample[0].endswith(counted)}
-
-
-def test_a_port_that_is_taken_is_refused_by_name(measured):
-    with pytest.raises(MetricsNotAvailable, match=rf"port {measured.metrics.port} .*share\.coordinator\.metrics\.port"):
-        Metrics("127.0.0.1", measured.metrics.port)
 
 
 def test_a_closed_endpoint_leaves_no_thread(measured):

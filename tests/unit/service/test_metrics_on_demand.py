@@ -38,10 +38,6 @@ def without_package(monkeypatch):
         importlib.import_module(endpoint.__name__)
 
 
-def test_without_a_port_no_metrics_are_shown():
-    assert _metrics_of(CoordinatorConfig.parse({}), is_optional=True) is None
-
-
 def test_a_coordinator_on_demand_is_scraped_at_its_queries_port(taken):
     with urllib.request.urlopen(f"http://127.0.0.1:{taken.port}/metrics", timeout=60) as answer:
         assert "share_coordinator_write_latency_seconds" in answer.read().decode()

@@ -7,13 +7,7 @@ import pytest
 import yaml
 
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions
-from coordinator.protocol.messages import (
-    Acknowledge,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    PartitionBounds,
-)
+from coordinator.protocol.messages import Acknowledge, Heartbeat, JoinGroup, LeaveGroup, PartitionBounds
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.imports import ROOT
 from tests.support.measured import Measured

@@ -16,7 +16,6 @@ from coordinator.protocol.errors import (
     NoPlanToDecide,
     NothingDecided,
     StaleReceipts,
-    TooManyRejects,
 )
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType
@@ -31,7 +30,6 @@ from tests.support.service_sinks import EXPLICIT, begin, stage, states
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 IMPLICIT = {"share.acknowledgement.mode": "implicit"}
-RATIO = {"errors.deadletterqueue.max.reject.ratio": "0.5"}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
 
 
@@ -84,14 +82,6 @@ def test_a_sink_that_sets_nothing_new_writes_nothing(running):
     assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("", 0)
 
 
-def test_a_sink_of_an_unknown_group_is_refused_and_creates_no_group(running):
-    for _ in range(2):
-        with pytest.raises(GroupIdNotFound):
-            open_sink(running, "nobody", **EXPLICIT)
-    with pytest.raises(InvalidRequest):
-        open_sink(running, "")
-
-
 def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
     begin(running)
     asked = []
@@ -106,27 +96,24 @@ def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
     assert asked == [Access.SERVE, Access.SERVE], "neither claimed, nor looked at as another's"
 
 
-def test_a_sinks_configs_are_checked_before_any_is_set(running):
-    begin(running, **UNSET)
-    with pytest.raises(ConfigOutOfBounds):
-        open_sink(running, **EXPLICIT, **{"share.release.backoff.ms": "-1"})
-    assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}
+DLQ_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
+    ("configs", "error"),
     [
-        ("dlq.missing", DeadLetterTopicMissing),
-        ("dlq.readonly", DeadLetterTopicNotAuthorized),
-        ("orders", DeadLetterTopicSubscribed),
+        ({"share.release.backoff.ms": "-1"}, ConfigOutOfBounds),
+        ({DLQ_TOPIC: "dlq.missing"}, DeadLetterTopicMissing),
+        ({DLQ_TOPIC: "dlq.readonly"}, DeadLetterTopicNotAuthorized),
+        ({DLQ_TOPIC: "orders"}, DeadLetterTopicSubscribed),
     ],
 )
-def test_an_unusable_dead_letter_topic_is_found_when_the_sink_opens(running, cluster, name, error):
+def test_a_sink_that_is_refused_when_it_opens_sets_nothing(running, cluster, configs, error):
     cluster.add("dlq.readonly")
     cluster.read_only.add("dlq.readonly")
     begin(running, **UNSET)
     with pytest.raises(error):
-        open_sink(running, **{"errors.deadletterqueue.topic.name": name})
+        open_sink(running, **EXPLICIT, **configs)
     assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}, "nothing was set"
 
 
@@ -292,25 +279,6 @@ def test_a_commit_that_names_no_plan_is_refused_in_explicit_mode(running):
 
 
 # --- the limit on rejects
-
-
-def test_too_many_rejects_go_back_and_the_accepted_records_stay_accepted(running, cluster, tmp_path):
-    cluster.move("orders", 200)
-    running.join(starting_offsets="earliest", configs={**AT_ONCE, **RATIO})
-    number = running.next().plan_id
-    running.start(number)
-    stage(running, (0, 149, 1, REJECT))
-    with pytest.raises(TooManyRejects, match=r"150 of the last 200 records were rejected.*went back"):
-        running.next(number)
-    load_again(running, tmp_path)
-    running.join(process="restart")
-    again = running.next(number)
-    assert [(r.first, r.last, r.delivery_count) for r in again.partitions[0].ranges] == [(0, 149, 2)]
-    running.start(again.plan_id)
-    stage(running, (0, 19, 2, REJECT))
-    running.next(again.plan_id)
-    (partition,) = running.partitions().values()
-    assert (partition.accepted, partition.archived_total, partition.lag) == (180, 20, 0)
 
 
 def test_a_sink_that_sets_nothing_still_checks_the_dead_letter_topic(running, cluster):

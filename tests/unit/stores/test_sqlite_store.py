@@ -111,12 +111,6 @@ def change(path, statement, *values):
     connection.close()
 
 
-def test_a_second_owner_is_refused_with_the_first_owners_process(path, reopen):
-    reopen()
-    with pytest.raises(StateStoreInUse, match=f"process {os.getpid()}"):
-        SqliteStore(path)
-
-
 def test_a_link_to_the_file_is_the_same_store(path, reopen, tmp_path):
     reopen()
     (tmp_path / "link.db").symlink_to(path)
@@ -182,58 +176,45 @@ def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen)
     assert [data for _, data in reopen().load("billing")] == [b"a", b"b"]
 
 
-def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
-    reopen().close()
-    change(path, f"PRAGMA user_version = {SQLITE_SCHEMA + 1}")
-    before = path.read_bytes()
-    with pytest.raises(
-        StateStoreTooNew,
-        match=rf"schema is {SQLITE_SCHEMA + 1}, this version knows up to {SQLITE_SCHEMA}.*Use the newer version",
-    ):
-        SqliteStore(path)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(("version", "shown"), [(2, "is 2"), (0, "is of no version")])
-def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, version, shown):
-    append(reopen(), {"billing": [b"a"]})
-    reopen().close()
+def with_schema(path, version):
+    """A store with a record, of this version of the schema."""
+    with contextlib.closing(SqliteStore(path)) as store:
+        append(store, {"billing": [b"a"]})
     change(path, f"PRAGMA user_version = {version}")
+
+
+NO_DATABASE = "not a database, but long enough to be looked at as one " * 100
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda path: with_schema(path, SQLITE_SCHEMA + 1), StateStoreTooNew, rf"is {SQLITE_SCHEMA + 1}.*knows up to "),
+        (lambda path: with_schema(path, 2), StateStoreTooOld, rf"schema is 2.*reads {SQLITE_SCHEMA}.*begin\s+anew"),
+        (lambda path: with_schema(path, 0), StateStoreTooOld, "schema is of no version"),
+        (lambda path: change(path, "CREATE TABLE theirs (x)"), StateStoreUnreadable, "another program"),
+        (lambda path: path.write_text(NO_DATABASE), StateStoreUnreadable, "not a database"),
+    ],
+    ids=["newer", "older", "of no version", "another program's", "no database"],
+)
+def test_a_file_that_this_version_can_not_read_is_left_unchanged(tmp_path, make, error, says):
+    path = tmp_path / "groups.db"
+    make(path)
     before = path.read_bytes()
-    with pytest.raises(StateStoreTooOld, match=rf"schema {shown}, this version reads {SQLITE_SCHEMA}.*begin\s+anew"):
+    with pytest.raises(error, match=says):
         SqliteStore(path)
     assert path.read_bytes() == before
+    path.unlink()
+    SqliteStore(path).close()  # the lock was let go of
 
 
 def test_a_file_of_the_version_before_gets_the_new_version(path, reopen):
-    append(reopen(), {"billing": [b"a"]})
-    reopen().close()
-    change(path, f"PRAGMA user_version = {SQLITE_SCHEMA - 1}")
+    with_schema(path, SQLITE_SCHEMA - 1)
     store = reopen()
     assert [data for _, data in store.load("billing")] == [b"a"]
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (SQLITE_SCHEMA,)
-
-
-def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path):
-    path = tmp_path / "other.db"
-    change(path, "CREATE TABLE theirs (x)")
-    before = path.read_bytes()
-    with pytest.raises(StateStoreUnreadable, match="another program"):
-        SqliteStore(path)
-    assert path.read_bytes() == before
-
-
-def test_a_file_that_is_no_database_is_refused_and_left_unchanged(tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text("not a database, but long enough to be looked at as one " * 100)
-    before = path.read_bytes()
-    with pytest.raises(StateStoreUnreadable, match="not a database"):
-        SqliteStore(path)
-    assert path.read_bytes() == before
-    path.unlink()
-    SqliteStore(path).close()  # the lock was let go of
 
 
 def test_an_interrupted_creation_is_completed_at_the_next_open(path):
