@@ -529,7 +529,6 @@ def test_a_records_history_names_members_and_ends_of_deliveries(held):
 @pytest.mark.parametrize(
     ("path", "params", "status"),
     [
-        ("/group", {}, 400),
         ("/group", {"group": "none"}, 404),
         ("/group", {}, 400),
         ("/history", {**WHERE, "partition": 9, "offset": 0}, 404),
