@@ -4,8 +4,7 @@ A process makes Spark's calls of a reader, with Spark's pauses between them; the
 
 --against PATH     another checkout, which takes turns with this one on the same broker
 --rounds N         runs of each checkout, 3 if not given
---idle SECONDS     instead of batches, an idle query's CPU time over SECONDS
-"""
+--idle SECONDS     instead of batches, an idle query's CPU time over SECONDS"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The start of a coordinator, and the cost of a plan by RPC: 1,000,000 records as ranges over 50 partitions.
 
-As a query does: one request completes a plan and acquires the next, one more starts that plan.
-"""
+As a query does: one request completes a plan and acquires the next, one more starts that plan."""
 
 from __future__ import annotations
 

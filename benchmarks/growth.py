@@ -1,8 +1,7 @@
 """How costs grow with partitions, queries of a group and groups of a coordinator: CPU time, memory and bytes of state.
 
 The slope between two neighbouring sizes is that of the whole cost in a log-log plot: 1 is a cost that grows as the size
-does, 2 one that grows with its square. Rule: no slope is above AT_MOST_SLOPE.
-"""
+does, 2 one that grows with its square. Rule: no slope is above AT_MOST_SLOPE."""
 
 from __future__ import annotations
 

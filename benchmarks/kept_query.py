@@ -1,8 +1,7 @@
 """One record of 100,000 on which a query's code raises: from its first failure until the record is a dead letter and
 all others are written. keep_running starts the query again in its process; a scheduler starts a new process.
 
-The scheduler here restarts at once: a real one waits before each restart, and may start a cluster.
-"""
+The scheduler here restarts at once: a real one waits before each restart, and may start a cluster."""
 
 from __future__ import annotations
 

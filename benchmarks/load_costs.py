@@ -1,8 +1,7 @@
 """The unit costs of a coordinator's process that tests/simulation/load_costs.py has, with the state in Kafka; and a
 loaded coordinator, against which the simulation is held.
 
-CPU time is told apart by thread: librdkafka's run beside Python's, which share one interpreter and so one core.
-"""
+CPU time is told apart by thread: librdkafka's run beside Python's, which share one interpreter and so one core."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Two Spark queries of a group in order by partition, on the two partitions of a topic: the times until they have
 divided the partitions, and until one has taken over what the other held.
 
-A host here is a runtime folder. Records flow into both partitions all the time.
-"""
+A host here is a runtime folder. Records flow into both partitions all the time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Python sources to measure against: one that does nothing, and sharegroup with Python's reader.
 
 ``nothing`` yields Arrow batches that are ready, as many records and tasks as it is told: what Spark itself costs a
-Python source, so the floor. ``sharegroup-python`` is sharegroup without the compiled reader.
-"""
+Python source, so the floor. ``sharegroup-python`` is sharegroup without the compiled reader."""
 
 from __future__ import annotations
 

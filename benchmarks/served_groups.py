@@ -1,8 +1,7 @@
 """A coordinator's service in this process, on a cluster in memory: its groups' work without Spark, network and disk.
 
 The state goes the way of the state topic: each append is encoded as there, in sharegroup's records and in Kafka's, and
-is then forgotten; ``appended_bytes`` counts it.
-"""
+is then forgotten; ``appended_bytes`` counts it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The time without an owner: from SIGKILL of a whole host, or of a standalone coordinator, which owns the group, to the
 next records.
 
-A host here is a runtime folder: its coordinator, and the members that use it.
-"""
+A host here is a runtime folder: its coordinator, and the members that use it."""
 
 from __future__ import annotations
 

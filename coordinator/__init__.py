@@ -2,8 +2,7 @@
 
 :mod:`coordinator.core` decides; :mod:`coordinator.service` appends what the core decides, and answers;
 :mod:`coordinator.client` is how source and sink reach it. :mod:`coordinator.state_log` is the form in which Kafka's own
-tools can read the state.
-"""
+tools can read the state."""
 
 if not __doc__:
     raise ImportError(

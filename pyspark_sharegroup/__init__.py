@@ -2,8 +2,7 @@
 
 Rule: this module imports without an error on every Spark that looks for it (4.0 and newer), since Spark swallows an
 import error here, and reports that there is no such format. An older Spark does not look for the module; SparkTooOld
-names it if a program imports this module.
-"""
+names it if a program imports this module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Acknowledgements and signals on their way to the coordinator, and what the program gets of the replies: the result of
 a commit, calls of the callback, refused signals.
 
-Rule: the callback is called in the program's own thread, within a method of the consumer, once for each partition.
-"""
+Rule: the callback is called in the program's own thread, within a method of the consumer, once for each partition."""
 
 from __future__ import annotations
 

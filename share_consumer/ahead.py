@@ -2,8 +2,7 @@
 
 Rule: a record is returned only under a lock that is known to be the consumer's. If the lock has ended, or its renewal
 was refused, the record is dropped. After a lapse of the session, the lock is renewed before a poll returns the record.
-Thread-safe: one thread reads, one renews, and the program's thread takes records.
-"""
+Thread-safe: one thread reads, one renews, and the program's thread takes records."""
 
 from __future__ import annotations
 

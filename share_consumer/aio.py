@@ -1,8 +1,7 @@
 """The AsyncShareConsumer: a ShareConsumer for asyncio, with the same names. Its methods do not block the event loop.
 
 Rule: a cancelled poll, or a loop that ends early, loses no record. The next poll returns what the program did not get,
-and no commit accepts such a record before.
-"""
+and no commit accepts such a record before."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ def c_int(argument: object, bits: int = 32) -> int:
 
     Raises:
         TypeError: the argument is no integer.
-        OverflowError: the argument has more bits.
-    """
+        OverflowError: the argument has more bits."""
     number = operator.index(argument)  # type: ignore[arg-type]  # it raises TypeError
     if number.bit_length() < bits:
         return number
@@ -40,8 +39,7 @@ def type_number(ack_type: object) -> int:
 
     Raises:
         TypeError: the argument is no integer.
-        OverflowError: the argument has more than 32 bits.
-    """
+        OverflowError: the argument has more than 32 bits."""
     if isinstance(ack_type, bool) or not hasattr(ack_type, "__index__"):
         raise TypeError(f"ack_type must be {_TYPES}, not {type(ack_type).__name__}")
     return c_int(ack_type)
@@ -99,8 +97,7 @@ def timeout_seconds(timeout: object) -> float:
 
     Raises:
         TypeError: the timeout is no number.
-        ValueError: the timeout is nan.
-    """
+        ValueError: the timeout is nan."""
     wanted = "timeout must be real number, of seconds (-1: no limit)"
     if isinstance(timeout, str | bytes) or not (hasattr(timeout, "__float__") or hasattr(timeout, "__index__")):
         raise TypeError(f"{wanted}, not {type(timeout).__name__}")

@@ -3,8 +3,7 @@
 librdkafka calls a callback when the client is polled. Another thread polls the clients that read, and only while there
 are records. Rule: the program's functions are called in its own thread, also while nothing is read and during an
 outage. So the reports of the clients that read wait in a queue, and one more client, which reads nothing, is polled for
-its own reports.
-"""
+its own reports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The ShareConsumer, with the methods, the exceptions and the messages of confluent_kafka.ShareConsumer.
 
 Rule: delivery is at least once. In implicit mode the next poll or commit accepts the records of the last poll. close()
-releases records without an outcome.
-"""
+releases records without an outcome."""
 
 from __future__ import annotations
 
@@ -77,16 +76,14 @@ class ShareConsumer:
     them.
 
     The constructor takes a configuration dict, or keywords, as confluent_kafka.ShareConsumer does. Like that class, a
-    ShareConsumer is for one thread at a time; only :meth:`wakeup` may be called by another thread.
-    """
+    ShareConsumer is for one thread at a time; only :meth:`wakeup` may be called by another thread."""
 
     def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
         """Check the configuration; the first connection comes later.
 
         Raises:
             KafkaException, ValueError, TypeError: the configuration is wrong, as of ConsumerOptions.parse.
-            RuntimeError: the constructor was called before.
-        """
+            RuntimeError: the constructor was called before."""
         if hasattr(self, "_inside"):
             raise RuntimeError("ShareConsumer already initialized")
         if (config is None and not more) or not isinstance(config, dict | None):
@@ -136,8 +133,7 @@ class ShareConsumer:
 
         Raises:
             TypeError: ``topics`` is no list, or one of them is no text.
-            ValueError: a name is there twice, or no topic can have it.
-        """
+            ValueError: a name is there twice, or no topic can have it."""
         with self._inside.enter():
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
@@ -182,8 +178,7 @@ class ShareConsumer:
                 outcome and are not in progress.
             KafkaException: the coordinator or the brokers refuse; or the coordinator has refused signals, which one
                 exception names, once.
-            WakeupException: another thread called :meth:`wakeup`.
-        """
+            WakeupException: another thread called :meth:`wakeup`."""
         before = None
         try:
             with self._inside.enter():
@@ -316,8 +311,7 @@ class ShareConsumer:
 
         Raises:
             TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
-            NoteInImplicitMode, IllegalStateException: the mode is implicit, or the record is not in flight.
-        """
+            NoteInImplicitMode, IllegalStateException: the mode is implicit, or the record is not in flight."""
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
             at = message.topic(), message.partition(), message.offset()
@@ -375,8 +369,7 @@ class ShareConsumer:
         Raises:
             TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.
             SignalInImplicitMode, RecordNotInFlight, RecordHasOutcome: IllegalStateExceptions.
-            KafkaException: the coordinator has refused earlier signals; one exception names all of them.
-        """
+            KafkaException: the coordinator has refused earlier signals; one exception names all of them."""
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
             check_hint(hint)

@@ -1,8 +1,7 @@
 """How a ShareConsumer without a subscription leaves the group.
 
 Rule: leaving overtakes no outcome. Pending outcomes are sent first, since a member that has left can't send them. A
-consumer whose program holds records stays a member, since leaving would release these records.
-"""
+consumer whose program holds records stays a member, since leaving would release these records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The errors of the ShareConsumer, as the exceptions that confluent_kafka.ShareConsumer raises.
 
 Rule: a program that catches confluent's exceptions catches these. A named error of sharegroup is the cause of the
-KafkaException that reports it.
-"""
+KafkaException that reports it."""
 
 from __future__ import annotations
 

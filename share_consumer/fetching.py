@@ -4,8 +4,7 @@ Rule: the locks of acquired records are renewed until a poll returns the records
 brokers, or a program that polls late, use up no delivery. Records that can't be read are released, never accepted.
 After a failed read the next acquisition waits, twice as long each time: a member that can't read must not use up
 deliveries of records that others can read. If only some partitions can't be read, the other records are delivered, and
-the next acquisitions leave those partitions out (:mod:`share_consumer.silent_partitions`).
-"""
+the next acquisitions leave those partitions out (:mod:`share_consumer.silent_partitions`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Rule: if anything ends a poll before it returns, even a signal handler that rais
 records. So a poll's records count as returned only when the program calls the consumer again.
 
 A record that can't be deserialized stays in its batch, with its bytes, and says so by ``error()``: the program
-acknowledges it like any other.
-"""
+acknowledges it like any other."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ A record is in flight from the poll that returned it until its outcome is taken 
 a record counts. The program never sees offsets without a record (gaps); they are acknowledged beside the records. A
 renewed record stays in flight, and the next poll returns it again. A record in progress needs no outcome yet. From its
 first signal on it is not renewed: signals extend its lock. In an ordered group, the release of a record gives back the
-later ones of its partition that have no outcome.
-"""
+later ones of its partition that have no outcome."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Rule: a consumer is one member for its whole life. A new subscription is another
 epoch, so the member keeps its records. Leaving releases them. So a consumer without a subscription stays a member,
 without partitions, until it holds no record or the locks have ended. No other process knows the member's id. So if a
 session is fenced, a later join of this object fenced it: one that took its place, or one whose reply was lost, after
-which the member joins again.
-"""
+which the member joins again."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 compiled reader makes messages of its own (share_source/executor/native/message.h) with the same methods.
 
 Rule: librdkafka's message is kept as it is, since a copy costs more time than reading the record did. The delivery
-count stands beside it, since only that class's constructor could set one.
-"""
+count stands beside it, since only that class's constructor could set one."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 librdkafka's properties have their own names, without a prefix, as in confluent_kafka.ShareConsumer. ``share.*``,
 ``group.share.*`` and ``errors.deadletterqueue.*`` are the same as in the source. Rule: what confluent's class refuses
-is refused here, by the same exception; no I/O.
-"""
+is refused here, by the same exception; no I/O."""
 
 from __future__ import annotations
 
@@ -178,8 +177,7 @@ class ConsumerOptions(GroupOptions):
             TypeError: a value is bytes.
             ValueError: a share consumer may not have a property, group.id is missing, or librdkafka can make no client.
             TypeError, ValueError: a callback is not callable; ``_CALLBACKS`` says which of the two.
-            AttributeError: default.topic.config is no dict.
-        """
+            AttributeError: default.topic.config is no dict."""
         beside = _beside(given)
         of_topics = {_TOPIC_CONFIG: given[_TOPIC_CONFIG]} if _TOPIC_CONFIG in given else {}
         others = {key: value for key, value in given.items() if key not in beside and key not in of_topics}

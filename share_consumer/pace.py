@@ -4,8 +4,7 @@ Rules: nothing is acquired ahead before FULL_ANSWERS replies in a row brought as
 BACKLOG_RECORDS in all. So a consumer that is not behind takes no record that another could work on, and a program that
 reads few records sees the delivery counts of confluent_kafka.ShareConsumer. After that, a request is limited by the
 constants below, and is sent just before the program needs the records. A program that works longer than LONGEST_POLL_S
-on the records of one poll gets none ahead: it would save little.
-"""
+on the records of one poll gets none ahead: it would save little."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rule: once some records were read, or another broker answers, the rest is given up after a while without a record. After
 ``part_s`` the records read so far are returned, and the rest is ``left`` to the next call: a poll must not wait for the
 slowest record of a large acquisition. If no broker answers, all may be unreachable: then reading waits and fails as a
-query's task does. The same holds if the broker answers with a refusal or with the end of its log.
-"""
+query's task does. The same holds if the broker answers with a refusal or with the end of its log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The records of one acquisition as runs: neighbouring offsets of one partition with one delivery count. Pure.
 
-Rule: everything but the message itself is kept once for a run, so that a record costs no time of its own.
-"""
+Rule: everything but the message itself is kept once for a run, so that a record costs no time of its own."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ returned yet, and with share.background.renew.enable also those of the records t
 
 Rule: a lock is renewed RENEWALS_PER_LOCK times before it would end, within the group's share.max.lock.extension.ms; the
 coordinator names locks that this limit cuts. The coordinator refuses all renewals of a partition together, so each
-range of a refused partition is renewed again, alone. A record whose renewal is refused is lost to the consumer.
-"""
+range of a refused partition is renewed again, alone. A record whose renewal is refused is lost to the consumer."""
 
 from __future__ import annotations
 

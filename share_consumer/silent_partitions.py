@@ -3,8 +3,7 @@ others did.
 
 Rule: each time that a partition is given up, it is left out for longer, so that an unreachable broker delays the other
 records little. It also gets more time, so that a slow broker is not given up for ever. Pure, except for the log: the
-time comes as an argument.
-"""
+time comes as an argument."""
 
 from __future__ import annotations
 

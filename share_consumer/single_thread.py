@@ -31,8 +31,7 @@ class SingleThread:
             UsedAfterFork: this process is a fork of the one that made the consumer.
             IllegalStateException: the consumer is closed, or the consumer's callback or a signal handler makes the
                 call.
-            ConcurrentModificationException: another thread is inside.
-        """
+            ConcurrentModificationException: another thread is inside."""
         self.check_process()
         if self.closed:
             raise IllegalStateException("Share consumer closed")

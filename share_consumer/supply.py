@@ -5,8 +5,7 @@ A request is one AcquireRecords (Kafka: ShareFetch); its reply has the acquired 
 Rules: each request begins in a poll, either for that poll or ahead of the next ones (:mod:`share_consumer.pace`). So a
 program that does not poll gets at most one reply. After a reply with a part of an acquisition, the next request reads
 the rest. Nothing is acquired ahead while the program has records that were delivered before: if such a record crashes
-the process, no other record must lose a delivery.
-"""
+the process, no other record must lose a delivery."""
 
 from __future__ import annotations
 

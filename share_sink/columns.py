@@ -1,8 +1,7 @@
 """Finds and checks the columns that a sink takes, when Spark makes the writer.
 
 Rule: a wrong schema raises a named error before the first row is read. What the words of the column ``acknowledgement``
-mean stands in :mod:`share_sink.rows`.
-"""
+mean stands in :mod:`share_sink.rows`."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ class Columns:
 
         Raises:
             MissingColumn: a required column is missing.
-            WrongColumn: a column has a wrong type, or is there twice.
-        """
+            WrongColumn: a column has a wrong type, or is there twice."""
         indexes: dict[str, int] = {}
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
             index = _column_index(schema, name, wanted)

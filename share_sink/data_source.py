@@ -2,8 +2,7 @@
 
 Rule: the options are parsed when Spark asks for a writer, since the format also has a source with other options. The
 writers' modules are imported only then, too: each of Spark's processes imports this module, even if it only reads, and
-the writers' imports take a third of a second.
-"""
+the writers' imports take a third of a second."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class ShareGroupDataSink(DataSource):
     ...     .option("errors.deadletterqueue.topic.name", "dlq.billing")
     ...     .option("checkpointLocation", "checkpoints/billing")
     ...     .start()
-    ... )  # doctest: +SKIP
-    """
+    ... )  # doctest: +SKIP"""
 
     @classmethod
     def name(cls) -> str:

@@ -2,8 +2,7 @@
 
 Rule: the rows that ``acknowledge`` stages and that the program writes are the same. Spark computes a DataFrame again in
 each job, and a persisted one if an executor is lost. So an outcome from a service or from rand() could differ between
-the two. Here the rows are a local checkpoint: a lost block fails the job, and so the attempt.
-"""
+the two. Here the rows are a local checkpoint: a lost block fails the job, and so the attempt."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def decide(df: DataFrame) -> Iterator[DataFrame]:
     ...     with decide(batch.withColumn("acknowledgement", outcome("value"))) as decided:
     ...         acknowledge(decided, batch_id)
     ...         decided.where("acknowledgement = 'accept'").write.mode("append").parquet("billing")
-    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
-    """
+    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
     session = df.sparkSession
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         # Both copies of a task may leave a block of one name. Behind a shuffle, which has one output of each task, both

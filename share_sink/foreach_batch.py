@@ -34,8 +34,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     >>> def each(batch, batch_id):
     ...     acknowledge(batch.selectExpr("*", "if(ok, 'accept', 'reject') acknowledgement"), batch_id)
     ...     batch.where("ok").write.mode("append").parquet("billing")
-    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
-    """
+    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
     refuse_changing(df)
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))

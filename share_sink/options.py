@@ -1,8 +1,7 @@
 """The sink's options: parses Spark's texts into a frozen value, or raises a named error that says what to do.
 
 Rule: no I/O and no librdkafka here; ``check_kafka_config`` checks what only librdkafka knows. Spark itself adds only
-the option ``path``, for start(path) and save(path), and passes on the query's checkpointLocation (seen).
-"""
+the option ``path``, for start(path) and save(path), and passes on the query's checkpointLocation (seen)."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class SinkOptions(GroupOptions):
 
     ``kafka_config`` is for consumers and producers alike. ``replaces``: the output of a replayed batch replaces that of
     an earlier attempt. ``query_name``, ``checkpoint``: the query's; empty if unknown. ``batch_id`` None: the task knows
-    it. ``acknowledgement_mode``: the mode that the batch must have been acquired with; empty: any.
-    """
+    it. ``acknowledgement_mode``: the mode that the batch must have been acquired with; empty: any."""
 
     archive_path: str = ""
     fail_on_stale: bool = False
@@ -44,8 +42,7 @@ class SinkOptions(GroupOptions):
 
         Raises:
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
-            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
-        """
+            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved."""
         given = by_lower_name(options)
         shared = shared_fields(
             given, TABLE, "it names the share group whose records the rows acknowledge: the source's."

@@ -2,8 +2,7 @@
 
 Dead letters are written at least once: the replay of a batch writes them again, and their origin headers show that they
 are of one record. If the producer can't write dead letters within its time limit, their rows are staged without a dead
-letter, and with their reason: the coordinator, which has no such limit, writes them.
-"""
+letter, and with their reason: the coordinator, which has no such limit, writes them."""
 
 from __future__ import annotations
 

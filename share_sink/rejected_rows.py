@@ -1,7 +1,6 @@
 """Handles a task's rejected rows: writes dead letters, then the archive, then reports the rows to the driver.
 
-Rule: rows are written in slices, so that a task that rejects everything holds only one slice in memory.
-"""
+Rule: rows are written in slices, so that a task that rejects everything holds only one slice in memory."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ def in_order(df: DataFrame) -> DataFrame:
     ...     with decide(in_order(batch.withColumn("acknowledgement", outcome("value")))) as decided:
     ...         acknowledge(decided, batch_id)
     ...         decided.where("acknowledgement = 'accept'").write.mode("append").parquet("billing")
-    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
-    """
+    >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
     from pyspark.sql import Window
     from pyspark.sql.functions import bool_or, coalesce, col, lit, when
 

@@ -1,8 +1,7 @@
 """Turns a sink's Arrow rows into outcomes (coordinator.protocol.outcome_rows), and selects the rejected rows.
 
 Rule: no Python code for each row. A wrong value fails the whole batch with a named error, which has the row's
-coordinates. Only the coordinator decides whether a receipt is still valid.
-"""
+coordinates. Only the coordinator decides whether a receipt is still valid."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
         NeverDelivered: a row's topic is not the one that its receipt names.
         UnknownOutcome: an acknowledgement is no known word.
         RenewRefused: an acknowledgement is renew.
-        InvalidReleaseDelay: a delay of a released or deferred row is negative or too large.
-    """
+        InvalidReleaseDelay: a delay of a released or deferred row is negative or too large."""
     columns = sink.columns
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
     for name, column in receipt.items():
@@ -154,8 +152,7 @@ def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
 
     Raises:
         RowsOfAnotherGroup: a row is of no topic that the group knows.
-        NeverDelivered: a row's topic is not the one in its receipt.
-    """
+        NeverDelivered: a row's topic is not the one in its receipt."""
     encoded = receipt[DIGEST].dictionary_encode()
     found = [sink.topic_ids.get(digest) for digest in encoded.dictionary.to_pylist()]
     if None in found:

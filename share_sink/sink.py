@@ -1,8 +1,7 @@
 """An open sink: the values that its tasks and its commit share.
 
 Rule: the driver opens the sink, and raises a named error for everything that is wrong with it. Executors get a
-picklable value.
-"""
+picklable value."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
         OverwriteRefused: the query's mode overwrites its output.
         MissingColumn, WrongColumn: the rows lack a column, or a column has a wrong type.
         ArchiveNotWritable: the archive's file system refuses.
-        ShareGroupError: an option is wrong, or the coordinator refuses the sink.
-    """
+        ShareGroupError: an option is wrong, or the coordinator refuses the sink."""
     parsed = SinkOptions.parse(options)
     log_for_query(group=parsed.group_id, query=parsed.query_name)
     with telling_the_group(parsed):

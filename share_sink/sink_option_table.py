@@ -1,8 +1,7 @@
 """The sink's options in one table: the options that it takes, and the options that it refuses.
 
 Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but ``kafka.*``
-in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py).
-"""
+in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py)."""
 
 from __future__ import annotations
 

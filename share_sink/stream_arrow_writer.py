@@ -1,8 +1,7 @@
 """The base class of a stream's writer that gets Arrow batches.
 
 Spark 4.1 introduced DataSourceStreamArrowWriter. Spark 4.0 passes Arrow batches to every DataSourceArrowWriter, also a
-stream's (docs/trust/facts.md, S27).
-"""
+stream's (docs/trust/facts.md, S27)."""
 
 from __future__ import annotations
 

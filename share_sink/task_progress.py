@@ -1,8 +1,7 @@
 """The signals of a query's tasks, which show people how far the work on a batch is.
 
 Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest signal of a task, at most
-one a second. A signal that can't be sent is dropped, and each reason is logged once.
-"""
+one a second. A signal that can't be sent is dropped, and each reason is logged once."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def progress(hint: str | None = None) -> None:
     ...     for number, batch in enumerate(batches):
     ...         progress(f"batch {number}")
     ...         yield batch.assign(score=model(batch))
-    >>> df.mapInPandas(score, schema).writeStream.start()  # doctest: +SKIP
-    """
+    >>> df.mapInPandas(score, schema).writeStream.start()  # doctest: +SKIP"""
     try:
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context else None

@@ -3,8 +3,7 @@
 Spark makes both writers in a Python worker on the driver's host, and pickles them for the tasks. For every batch it
 makes a stream's writer again in the process that commits (seen). So a writer keeps only its constructor's arguments,
 and tasks return their results in messages. Rule: an outcome counts only once the commit has staged it, and takes effect
-only when the plan completes. A batch that fails or is aborted leaves no outcome.
-"""
+only when the plan completes. A batch that fails or is aborted leaves no outcome."""
 
 from __future__ import annotations
 
@@ -127,8 +126,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
         IncompleteReceipt, UnknownOutcome, RenewRefused, InvalidReleaseDelay: a row has wrong values.
         RowsOfAnotherGroup: a row is of no topic that the group knows.
         NeverDelivered: the group can't have delivered a row.
-        ArchiveNotWritable: the archive's file system refuses.
-    """
+        ArchiveNotWritable: the archive's file system refuses."""
     context = TaskContext.get()
     batch = _batch_of(sink, context)
     log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_name or batch.query_id)
@@ -165,8 +163,7 @@ def commit_batch(
 
     Raises:
         ArchiveNotWritable, ArchiveRowsMissing: see share_sink.archive.batches.
-        ShareGroupError: the coordinator refuses the outcomes.
-    """
+        ShareGroupError: the coordinator refuses the outcomes."""
     tasks = [message for message in messages if isinstance(message, TaskOutcomes)]
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:

@@ -2,5 +2,4 @@
 a query on the driver, ``executor`` reads records in tasks.
 
 Rule: importing this package imports nothing else, since each of Spark's workers imports it. Programs import from
-``sharegroup``.
-"""
+``sharegroup``."""

@@ -2,8 +2,7 @@
 
 Spark tells a query's reader neither the query's name nor the application's. The reader is a child of the driver's Java
 process, whose command line names the application (docs/trust/facts.md, S13). Rule: nothing fails because of a name; a
-name that is not found is empty.
-"""
+name that is not found is empty."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The columns of a record, for Spark and for Arrow: those of Spark's Kafka source, then ``deliveryCount`` and
 ``receipt``.
 
-Rule: both schemas must be identical, since Spark refuses Arrow batches with any other schema.
-"""
+Rule: both schemas must be identical, since Spark refuses Arrow batches with any other schema."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rule: making or pickling the data source and its reader does no I/O, since Spark makes them on executors too, and more
 than once. ``schema()`` parses the options, not the constructor, since the format also has a sink with other options:
 Spark calls ``schema()`` on the driver at ``load()``, and never for a sink. So wrong options and missing topics are
-found before the query starts, and a coordinator on demand starts while Spark plans the query.
-"""
+found before the query starts, and a coordinator on demand starts while Spark plans the query."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class ShareGroupDataSource(DataSource):
     ...     .option("kafka.group.id", "billing")
     ...     .option("startingOffsets", "earliest")
     ...     .load()
-    ... )  # doctest: +SKIP
-    """
+    ... )  # doctest: +SKIP"""
 
     @classmethod
     def name(cls) -> str:
@@ -58,8 +56,7 @@ class ShareGroupDataSource(DataSource):
 
         Raises:
             TableRefused: SQL's CREATE TABLE asks for the columns.
-            ShareGroupError: an option is wrong, or the cluster does not have a subscribed topic.
-        """
+            ShareGroupError: an option is wrong, or the cluster does not have a subscribed topic."""
         if _OF_A_TABLE in self.options:
             raise TableRefused()
         if VIEW in self.options:
@@ -96,8 +93,7 @@ class ShareGroupDataSource(DataSource):
 
         Raises:
             BatchReadRefused: no view is named.
-            ShareGroupError: an option is wrong.
-        """
+            ShareGroupError: an option is wrong."""
         if VIEW not in self.options:
             raise BatchReadRefused()
         from share_source.views.reader import ViewOptions, ViewReader

@@ -13,8 +13,7 @@ def tell_held_back(
     again; once, and no more than once a minute, that other members hold the partitions of an ordered group.
 
     ``member``: what it is, as "the query". ``acquired``: whether the reply has records. A reply that has none, and no
-    reason, changes nothing.
-    """
+    reason, changes nothing."""
     if reply.holders and once.changes("holders", reply.holders) and once.left_out("holders told") is not None:
         once.log.info(
             "%s waits for partitions of the ordered share group %s, which other members hold: %s. It gets its part of "

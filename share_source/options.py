@@ -2,8 +2,7 @@
 
 Rule: no I/O and no librdkafka here, since Spark makes a data source on executors too, and more than once.
 ``check_kafka_config`` checks what only librdkafka knows, on the driver, before the query starts. Spark itself adds only
-the option ``path``, for load(path) (seen).
-"""
+the option ``path``, for load(path) (seen)."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class SourceOptions(GroupOptions):
     """The options of a query's source. Picklable; ``repr`` shows no secrets.
 
     Exactly one of ``topics``, ``topic_pattern`` and ``assign`` is set. ``starting_offsets``: None, ``earliest``,
-    ``latest`` or JSON with sorted keys. ``kafka_config`` has no group.id: the reader joins no consumer group.
-    """
+    ``latest`` or JSON with sorted keys. ``kafka_config`` has no group.id: the reader joins no consumer group."""
 
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
@@ -57,8 +55,7 @@ class SourceOptions(GroupOptions):
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
             NoSubscription, SeveralSubscriptions: not exactly one option says what to read.
-            RefusedOption: as of :meth:`check_order`, too, if the options themselves set share.order.
-        """
+            RefusedOption: as of :meth:`check_order`, too, if the options themselves set share.order."""
         given = by_lower_name(options)
         shared = shared_fields(given, TABLE, "it names the share group whose records this query takes part in.")
         topics, pattern, assign = _subscription(given)

@@ -3,8 +3,7 @@ refuses.
 
 Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but
 ``kafka.*`` in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in
-coordinator/config/group_keys.py).
-"""
+coordinator/config/group_keys.py)."""
 
 from __future__ import annotations
 

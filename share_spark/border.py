@@ -2,8 +2,7 @@
 
 Spark shows a Python error as a formatted traceback, whose last line has the error's text. Rule: a named error tells a
 person everything, so Spark gets it without frames, and the log has the frames at debug level. Any other error is a bug,
-and keeps its frames.
-"""
+and keeps its frames."""
 
 from __future__ import annotations
 

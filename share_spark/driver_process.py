@@ -1,8 +1,7 @@
 """The driver's Java process, by which a group knows which of its queries a sink belongs to.
 
 Spark starts a sink's Python worker on the driver's host as a child of the Java process or of its ``pyspark.daemon``.
-Rule: nothing fails because the process is not found.
-"""
+Rule: nothing fails because the process is not found."""
 
 from __future__ import annotations
 

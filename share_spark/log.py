@@ -3,8 +3,7 @@ sinks.
 
 Spark configures no logging in them (seen): lines would lack time and level, and INFO would be dropped. Spark's own
 collection of worker logs (spark.sql.pyspark.worker.logging.enabled) adds a handler to the root logger, which gets these
-lines as well. Rule: a program that has configured logging itself gets the lines only in its own form.
-"""
+lines as well. Rule: a program that has configured logging itself gets the lines only in its own form."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Spark puts an error of Python into errors of py4j and of Java, some of them more than once, so the cause stands deep in
 the text. Rule: what a program raises may hold the text of a record. So a named error of ours is one only where Spark
-or Python says which error was raised, and never after the line of another error.
-"""
+or Python says which error was raised, and never after the line of another error."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ Kafka options, so they start a coordinator on demand, which passes signals on to
 pipe in that directory, and other workers ask for the start by opening it.
 
 Rule: a note holds no secret, names only the token's file, and is in a directory that nobody else can write to. A host
-without signals starts no coordinator.
-"""
+without signals starts no coordinator."""
 
 from __future__ import annotations
 

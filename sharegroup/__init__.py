@@ -2,8 +2,7 @@
 
 Rule: a program imports from here alone, and this module imports nothing until a name is asked for, since each of
 Spark's workers imports it. coordinator/, share_source/ and share_sink/ are internal. The names that a program imports
-beside confluent_kafka.ShareConsumer are here too, so that such a program changes its import alone.
-"""
+beside confluent_kafka.ShareConsumer are here too, so that such a program changes its import alone."""
 
 from __future__ import annotations
 

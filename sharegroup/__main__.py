@@ -1,8 +1,7 @@
 """``sharegroup`` and ``python -m sharegroup``: runs a subcommand.
 
 Rule: an error is one line on standard error, never a traceback; the exit status is then 1, or 2 if the command line is
-wrong.
-"""
+wrong."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ def cli() -> None:
 
     \b
     Example:
-      sharegroup groups --bootstrap-server localhost:9092 --describe --all-groups
-    """
+      sharegroup groups --bootstrap-server localhost:9092 --describe --all-groups"""
 
 
 def _show_version(context: click.Context) -> None:

@@ -2,8 +2,7 @@
 kafka-share-groups.sh does for its own.
 
 Rule: options are checked before any request to a cluster. An option that an action does not take is refused, and the
-error names it: if it were ignored, the action could change more than the user wanted.
-"""
+error names it: if it were ignored, the action could change more than the user wanted."""
 
 from __future__ import annotations
 

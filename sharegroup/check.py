@@ -45,8 +45,7 @@ def check(
     Examples:
       sharegroup check --options billing.properties
       sharegroup check --options billing.json \\
-          --sink-options billing-sink.json --json
-    """
+          --sink-options billing-sink.json --json"""
     if source_path is None and sink_path is None:
         raise click.UsageError("Name --options, --sink-options, or both.", context)
     from sharegroup.option_check import of_host, of_sink, of_source, read_options  # importing takes a second

@@ -79,8 +79,7 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
 
     Raises:
         InvalidPropertiesFile: the file can't be read.
-        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config.
-    """
+        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config."""
     from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
     from coordinator.config.properties_file import read_properties
 
@@ -131,8 +130,7 @@ def check_topic(config: Mapping[str, str], topic: str) -> None:
 
     Raises:
         BrokerNotReachable, BrokerSecurityFailed, InvalidKafkaConfig: as cluster_metadata.
-        UnknownTopic: the brokers have no such topic, or hide it from the user.
-    """
+        UnknownTopic: the brokers have no such topic, or hide it from the user."""
     from coordinator.kafka.cluster_metadata import cluster_metadata
 
     found = cluster_metadata(config["bootstrap.servers"], kafka_config(config)).topics.get(topic)

@@ -2,8 +2,7 @@
 executors will ask them.
 
 Rule: each question uses the function that a query uses. Nothing is created, and no group is taken: the brokers are only
-asked whether a topic may be created, and the check fences a transactional id of its own.
-"""
+asked whether a topic may be created, and the check fences a transactional id of its own."""
 
 from __future__ import annotations
 
@@ -174,8 +173,7 @@ class ClusterQuestions:
 
         Raises:
             ConfigConflict: the options do not go with the group's configs.
-            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, TopicNotWritten: the topic can't be written.
-        """
+            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, TopicNotWritten: the topic can't be written."""
         if self._config.share_coordinator_endpoint:  # those have a principal of their own
             return
         kept = dict(self.group.configs) if self.group is not None else {}
@@ -192,8 +190,7 @@ class ClusterQuestions:
 
         Raises:
             NotAllowed: the query's token lacks the right to read.
-            ShareGroupError: neither can be asked.
-        """
+            ShareGroupError: neither can be asked."""
         options = self._options
         if not self._config.share_coordinator_endpoint:
             with Admin({**options.kafka_config, **options.coordinator_configs}) as admin:
@@ -210,8 +207,7 @@ class ClusterQuestions:
         Raises:
             StateTopicUnfit, StateTopicNotAuthorized, TransactionsMissing: the cluster does not let it.
             UnsafeDirectory, UnusableFile, StateStoreInUse, StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable:
-                the file can't be used.
-        """
+                the file can't be used."""
         where = f"a coordinator starts on demand ({runtime_dir()})"
         if self._config.share_state_store == "kafka":
             try:
@@ -256,8 +252,7 @@ class ClusterQuestions:
 
         Raises:
             GroupOfAnotherVersion: this version of sharegroup can't ask the owner's version.
-            CoordinatorNotAvailable: the owner can't be asked now.
-        """
+            CoordinatorNotAvailable: the owner can't be asked now."""
         group_id = self._options.group_id
         topic = topic_to_read(self._settings, self._config, self._cluster).topic
         owner = None if topic is None else groups_in(topic, [topic.partition_of(group_id)]).get(group_id)
@@ -302,8 +297,7 @@ def _check_file(path: Path) -> None:
     Raises:
         UnusableFile: no file can be made there.
         StateStoreInUse: another process owns the file.
-        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: this version can't change the file.
-    """
+        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: this version can't change the file."""
     folder = next((each for each in path.parents if each.exists()), path)
     reason = "it is a folder; name a file in it" if path.is_dir() else ""
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):

@@ -28,8 +28,7 @@ def configs() -> None:
 
     \b
     Example:
-      sharegroup configs list --bootstrap-server localhost:9092 --group billing
-    """
+      sharegroup configs list --bootstrap-server localhost:9092 --group billing"""
 
 
 @configs.command("list")
@@ -43,8 +42,7 @@ def list_configs(cluster: Cluster, group_id: str, with_defaults: bool, as_json: 
     \b
     Examples:
       sharegroup configs list --bootstrap-server localhost:9092 \\
-          --group billing --all
-    """
+          --group billing --all"""
     from coordinator.config.group_keys import GROUP_KEYS
 
     with opened(*cluster) as admin:
@@ -107,8 +105,7 @@ def unset_configs(
     \b
     Examples:
       sharegroup configs unset --bootstrap-server localhost:9092 --group billing \\
-          share.session.timeout.ms
-    """
+          share.session.timeout.ms"""
     with opened(*cluster) as admin:
         altered = admin.alter_configs(group_id, unset=keys, execute=not dry_run, force=force, reason=reason)
     print_json(altered) if as_json else show_effects(altered)

@@ -1,8 +1,7 @@
 """Writes a record as Kafka's console consumers do: with the properties of DefaultMessageFormatter, and its
 deserializers.
 
-Rule: the bytes of keys, values and headers are written unchanged, unless a deserializer is named.
-"""
+Rule: the bytes of keys, values and headers are written unchanged, unless a deserializer is named."""
 
 from __future__ import annotations
 

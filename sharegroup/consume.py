@@ -86,8 +86,7 @@ def consume(
           --timeout-ms 5000 --property print.key=true \\
           --property print.delivery=true
       sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
-          --max-messages 1 --reject
-    """
+          --max-messages 1 --reject"""
     if reject and release:
         raise click.UsageError("Name either --reject or --release.", context)
     from coordinator.config.properties_file import read_properties

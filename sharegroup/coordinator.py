@@ -58,8 +58,7 @@ def coordinator(
     Examples:
       sharegroup coordinator --print-config > coordinator.properties
       sharegroup coordinator --make-token token
-      sharegroup coordinator --config coordinator.properties --log-format json
-    """
+      sharegroup coordinator --config coordinator.properties --log-format json"""
     if context.invoked_subcommand is not None:
         if config_path is not None:
             command = f"{context.command_path} {context.invoked_subcommand}"
@@ -126,8 +125,7 @@ def health(
     Examples:
       sharegroup coordinator health --config coordinator.properties
       sharegroup coordinator health --endpoint host:9394 \\
-          --token-file token --ca ca.pem --json
-    """
+          --token-file token --ca ca.pem --json"""
     if (config_path is None) == (endpoint is None):
         raise click.UsageError("Name either --config FILE or --endpoint HOST:PORT.", context)
     from sharegroup.health import ask, probe_of_config, probe_of_endpoint  # as above

@@ -41,8 +41,7 @@ def dlq() -> None:
 
     \b
     Example:
-      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq
-    """
+      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq"""
 
 
 dlq.add_command(list_dead_letters)
@@ -105,8 +104,7 @@ def redrive(
     Examples:
       sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq
       sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq \\
-          --where group=billing --where 'message~=timeout' --execute
-    """
+          --where group=billing --where 'message~=timeout' --execute"""
     if dry_run and execute:
         raise click.UsageError("Name either --dry-run or --execute.", context)
     if as_shown == "" or (as_shown is not None and not execute):

@@ -64,8 +64,7 @@ def list_dead_letters(cluster: Cluster, topic: str, where: tuple[str, ...], limi
     Examples:
       sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq
       sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq \\
-          --where group=billing --where 'message~=timeout'
-    """
+          --where group=billing --where 'message~=timeout'"""
     from share_sink.redrive.dlq_reader import dead_letters
 
     wanted = conditions(where)
@@ -113,8 +112,7 @@ def show_dead_letter(cluster: Cluster, topic: str, partition: int, offset: int, 
     \b
     Example:
       sharegroup dlq show --bootstrap-server localhost:9092 --topic dlq \\
-          --partition 0 --offset 12
-    """
+          --partition 0 --offset 12"""
     from share_sink.redrive.dlq_reader import dead_letter_at
 
     config = kafka_config(settings(*cluster))

@@ -160,8 +160,7 @@ def groups(context: click.Context, /, cluster: Cluster, **options: Any) -> int:
           --to-datetime 2026-11-01T00:00:00.000 --wait --execute
       sharegroup groups --bootstrap-server localhost:9092 --archive-records \\
           --group billing --topic orders:0 --offset 120-124 \\
-          --reason "no customer" --execute
-    """
+          --reason "no customer" --execute"""
     action = action_of(context, options)
     with opened(*cluster, timeout_ms=options["timeout_ms"]) as admin:
         if action == "list":

@@ -53,8 +53,7 @@ def ask(probe: Probe) -> Healthy:
 
     Raises:
         CoordinatorUnreachable: no coordinator answers there.
-        NotAuthorized: the coordinator refuses the token.
-    """
+        NotAuthorized: the coordinator refuses the token."""
     address = f"{probe.endpoint.host}:{probe.endpoint.port}"
     with contextlib.closing(Connection(probe.endpoint, probe.tls)) as connection:
         try:

@@ -71,8 +71,7 @@ def in_flight(
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
           --state ACQUIRED --held-longer-than-ms 300000
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
-          --topic orders:0 --history 1207
-    """
+          --topic orders:0 --history 1207"""
     place = _place_of(topics, history)
     filtered = states, held_longer_than_ms, progress_stale_longer_than_ms, member_id or None
     if place is not None and any(each is not None for each in filtered):

@@ -139,8 +139,7 @@ def perf(cluster: Cluster, topic: str, fetch_size: int, socket_buffer_size: int,
           --command-property share.auto.offset.reset=earliest
       sharegroup perf --bootstrap-server localhost:9092 --topic orders \\
           --num-records 10000 --threads 4 \\
-          --ack-pattern accept:90,release:5,reject:5
-    """
+          --ack-pattern accept:90,release:5,reject:5"""
     config = settings(*cluster)
     check_topic(config, topic)
     config = {

@@ -1,8 +1,7 @@
 """The screen of a command: tables on standard output, and progress, as a bar or a count, on standard error.
 
 Rule: progress is shown only if standard error is a terminal, and is removed at the end. Tables are as wide as the
-terminal; in a file or a pipe nothing is cut.
-"""
+terminal; in a file or a pipe nothing is cut."""
 
 from __future__ import annotations
 

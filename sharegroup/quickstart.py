@@ -40,8 +40,7 @@ def quickstart(port: int, rate: int, print_program: str | None) -> None:
     Examples:
       sharegroup quickstart
       sharegroup quickstart --print-program > billing.py
-      sharegroup quickstart --print-program sink > payments.py
-    """
+      sharegroup quickstart --print-program sink > payments.py"""
     from sharegroup.demo.programs import program
 
     if print_program:

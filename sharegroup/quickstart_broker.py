@@ -1,8 +1,7 @@
 """The broker and the records of ``sharegroup quickstart``.
 
 Rule: the programs are those of README.md, as they stand. So the broker has their address, and their dead letter topic
-is there.
-"""
+is there."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def run(port: int, rate: int) -> None:
 
     Raises:
         click.ClickException: the port can't be had, or the broker did not take the records.
-        ShareGroupError: the coordinator could not be started.
-    """
+        ShareGroupError: the coordinator could not be started."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

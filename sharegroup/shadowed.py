@@ -1,8 +1,7 @@
 """Refuses somebody else's module that has the name of one of our packages, and names its path.
 
 Rule: this module imports nothing else of ours, and runs before the first such import. Our packages have general names,
-so a program's own coordinator.py would otherwise cause an error that names neither.
-"""
+so a program's own coordinator.py would otherwise cause an error that names neither."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ def check_packages() -> None:
 
     Raises:
         PackageShadowed: a package is somebody else's, or is missing.
-        ImportError: Python drops docstrings.
-    """
+        ImportError: Python drops docstrings."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for name in ("sharegroup", *INSIDE):
         found = _path_of(name)

@@ -49,8 +49,7 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
       sharegroup top --bootstrap-server localhost:9092
       sharegroup top --bootstrap-server localhost:9092 \\
           --group billing --interval 10
-      sharegroup top --bootstrap-server localhost:9092 --once
-    """
+      sharegroup top --bootstrap-server localhost:9092 --once"""
     with opened(*cluster) as admin:
         looks = Looks(admin, group_ids)
         _check_exist(looks.look(), group_ids)

@@ -9,8 +9,7 @@ that it is too old.
     python3 tools/bootstrap.py --test     # also the older Sparks that are served, and the jars of an older broker
     python3 tools/bootstrap.py --soak     # that, the jars of the other brokers that are tested, and those of tables
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
-    python3 tools/bootstrap.py --kafka 4.0.2    # also the jars of that one broker
-"""
+    python3 tools/bootstrap.py --kafka 4.0.2    # also the jars of that one broker"""
 
 import argparse
 import contextlib

@@ -4,8 +4,7 @@ Rule: the wheel is built from the sdist, so both are complete, and it needs no n
 compiles against that libc; it comes from PyPI, as auditwheel does, into an environment of its own in build/.
 
     python tools/build_wheel.py                         # dist/sharegroup-*.tar.gz and the wheel for Linux on x86_64
-    python tools/build_wheel.py --target aarch64-linux-gnu.2.17 --platform manylinux2014_aarch64
-"""
+    python tools/build_wheel.py --target aarch64-linux-gnu.2.17 --platform manylinux2014_aarch64"""
 
 import argparse
 import os

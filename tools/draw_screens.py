@@ -1,8 +1,7 @@
 """Draw the pictures of the command line's screens (docs/pictures/screen-*.svg), from a real run: a broker, a
 coordinator, and members with a history.
 
-python tools/draw_screens.py    a minute; needs what `make setup` fetched
-"""
+python tools/draw_screens.py    a minute; needs what `make setup` fetched"""
 
 from __future__ import annotations
 

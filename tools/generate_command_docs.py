@@ -1,8 +1,7 @@
 """Write docs/do/command-line.md from the commands themselves.
 
 python tools/generate_command_docs.py            writes it
-python tools/generate_command_docs.py --check    exit 1 if it is stale
-"""
+python tools/generate_command_docs.py --check    exit 1 if it is stale"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Write conf/*.properties and docs/do/options.md from the tables of the coordinator and the source.
 
 python tools/generate_config_docs.py            writes them
-python tools/generate_config_docs.py --check    exit 1 if one is stale
-"""
+python tools/generate_config_docs.py --check    exit 1 if one is stale"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Write the state diagrams of the docs (Mermaid) from the transition tables of the core.
 
 python tools/generate_diagrams.py            writes them into the pages
-python tools/generate_diagrams.py --check    exit 1 if one is stale
-"""
+python tools/generate_diagrams.py --check    exit 1 if one is stale"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 python tools/generate_java_keys.py              writes the page
 python tools/generate_java_keys.py --check      exit 1 if the page is stale
-python tools/generate_java_keys.py --from-jars  writes the keys, too; needs a JDK, and the jars of `make test-all`
-"""
+python tools/generate_java_keys.py --from-jars  writes the keys, too; needs a JDK, and the jars of `make test-all`"""
 
 from __future__ import annotations
 

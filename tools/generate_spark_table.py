@@ -1,8 +1,7 @@
 """Write the table of docs/run/spark.md that says which Spark has what: each pyspark of this clone is asked.
 
 python tools/generate_spark_table.py            writes it
-python tools/generate_spark_table.py --check    exit 1 if it is stale
-"""
+python tools/generate_spark_table.py --check    exit 1 if it is stale"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 mutmut makes the mutants, knows which tests reach them, and forks a process for each. This tool collects the tests once,
 before the forks, since collecting them for each mutant takes most of the time. Afterwards: `python -m mutmut results`,
-`… show X`.
-"""
+`… show X`."""
 
 import contextlib
 import functools

@@ -6,8 +6,7 @@ those of `make soak` run it, and .ci/run looks for losses.
 
     python tools/resolve_platforms.py            writes the table
     python tools/resolve_platforms.py --check    exit 1 if it is stale
-    python tools/resolve_platforms.py --lost     exit 1 if a platform of the table has lost its wheels
-"""
+    python tools/resolve_platforms.py --lost     exit 1 if a platform of the table has lost its wheels"""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rule: an output has nothing that differs in the next run for no reason: no times, no random ids, no log of Spark.
 
     python tools/run_notebooks.py                       # all of notebooks/, in place: make notebooks
-    python tools/run_notebooks.py --to FOLDER 01_first_steps.ipynb
-"""
+    python tools/run_notebooks.py --to FOLDER 01_first_steps.ipynb"""
 
 import argparse
 import os

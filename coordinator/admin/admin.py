@@ -1,8 +1,7 @@
 """The admin client of share groups: reads groups, and carries out actions on them.
 
 Rule: a read takes no group. If no coordinator runs, a read uses the state store (``read_from`` of the answer says so).
-A coordinator on demand is started for an action, and to ask another host for a group that it owns.
-"""
+A coordinator on demand is started for an action, and to ask another host for a group that it owns."""
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ class Admin:
         UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
         UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used, and no endpoint is named.
         BrokerNotReachable: the brokers do not answer, and no endpoint is named.
-        TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
-    """
+        TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used."""
 
     _is_closed = False
 
@@ -169,8 +167,7 @@ class Admin:
 
         Raises:
             InvalidRequest: the coordinator is of an earlier version, which does not say.
-            NotAuthorized: nobody has the token.
-        """
+            NotAuthorized: nobody has the token."""
         return self._ask(WhoAmI())
 
     # --- looks
@@ -183,8 +180,7 @@ class Admin:
 
         Raises:
             InvalidRequest: groups have no such state.
-            ShareGroupError: the coordinator, or the store, can't answer.
-        """
+            ShareGroupError: the coordinator, or the store, can't answer."""
         wanted = group_states(states)
         listed = self._look(ListGroups())
         if only_ids:
@@ -219,8 +215,7 @@ class Admin:
 
         Raises:
             GroupIdNotFound: the group does not exist.
-            UnknownSharePartition: the group has nothing of a topic that is named, or of a partition.
-        """
+            UnknownSharePartition: the group has nothing of a topic that is named, or of a partition."""
         request = ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions))
         listed = self._look(request)
         asked = [*(f"topic {each}" for each in request.topics), *(f"partition {each}" for each in request.partitions)]
@@ -246,8 +241,7 @@ class Admin:
 
         Raises:
             GroupIdNotFound: the group does not exist.
-            InvalidRequest: a state is unknown.
-        """
+            InvalidRequest: a state is unknown."""
         request = ListInFlight(
             group_id=group_id,
             states=tuple(state.upper() for state in names("only_state", only_state)),
@@ -313,8 +307,7 @@ class Admin:
         Raises:
             InvalidReset: ``to`` can't be used.
             GroupNotEmpty, MembersNotKnown: the group has members, or may have. GroupIdNotFound, UnknownTopic,
-                UnknownPartition: it does not exist.
-        """
+                UnknownPartition: it does not exist."""
         named = partitions_by_topic(topics)
         kind, value, offsets = reset_of(to, shift_by)
         request = AlterOffsets(
@@ -344,8 +337,7 @@ class Admin:
 
         Raises:
             GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: the topics are still in use, or may be.
-            GroupIdNotFound, UnknownSharePartition: it does not exist.
-        """
+            GroupIdNotFound, UnknownSharePartition: it does not exist."""
         if not (named := names("topics", topics)):
             raise InvalidRequest(what="topics is empty: name at least one topic.")
         return self._act(
@@ -366,8 +358,7 @@ class Admin:
 
         Raises:
             GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown: the group is still in use, or may be.
-            GroupIdNotFound: it does not exist.
-        """
+            GroupIdNotFound: it does not exist."""
         return self._act(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason, seen=seen))
 
     def alter_configs(
@@ -388,8 +379,7 @@ class Admin:
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: a key or a value is bad.
             GroupIdNotFound: the group does not exist.
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed, DeadLetterTopicInUse,
-                TopicNotWritten: the new dead letter topic can't be used.
-        """
+                TopicNotWritten: the new dead letter topic can't be used."""
         wanted, keys = changes(configs, unset)
         return self._act(
             AlterGroupConfigs(
@@ -409,8 +399,7 @@ class Admin:
         """End the member's session now: others may acquire what the member holds.
 
         Raises:
-            MemberNotFound, GroupIdNotFound: it does not exist.
-        """
+            MemberNotFound, GroupIdNotFound: it does not exist."""
         if member_id == "":
             raise InvalidRequest(what="member_id is empty: sharegroup groups --describe --members lists the members.")
         return self._act(
@@ -434,8 +423,7 @@ class Admin:
             RecordsHeld: a member holds one of the records.
             NotInFlight: there is no such record in flight.
             InvalidRequest: there is no reason, or the offsets are no range.
-            GroupIdNotFound, UnknownSharePartition: it does not exist.
-        """
+            GroupIdNotFound, UnknownSharePartition: it does not exist."""
         return self._decide("archive", group_id, topic, partition, offsets, execute, reason, seen)
 
     def release_records(
@@ -454,8 +442,7 @@ class Admin:
 
         Raises:
             NotInFlight: there is no such record in flight.
-            GroupIdNotFound, UnknownSharePartition: it does not exist.
-        """
+            GroupIdNotFound, UnknownSharePartition: it does not exist."""
         return self._decide("release", group_id, topic, partition, offsets, execute, reason, seen)
 
     # --- inside

@@ -40,8 +40,7 @@ def wait_of(timeout_ms: int | None, default_s: float) -> float:
 
     Raises:
         TypeError: it is no whole number.
-        InvalidRequest: it is below 1.
-    """
+        InvalidRequest: it is below 1."""
     if timeout_ms is None:
         return default_s
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
@@ -57,8 +56,7 @@ def group_states(states: Iterable[str]) -> set[str]:
 
     Raises:
         TypeError: it is no list of texts.
-        InvalidRequest: groups have no such state.
-    """
+        InvalidRequest: groups have no such state."""
     wanted = {state.upper() for state in names("states", states)}
     if unknown := wanted.difference(GROUP_STATES):
         raise InvalidRequest(what=f"{min(unknown)} is no state of a group: {', '.join(GROUP_STATES)}.")
@@ -69,8 +67,7 @@ def partitions_by_topic(topics: Mapping[str, Iterable[int]] | Iterable[str]) -> 
     """The partitions that ``topics`` names for each topic; none of a topic: all.
 
     Raises:
-        TypeError: it is neither a list of texts nor a mapping from texts to lists.
-    """
+        TypeError: it is neither a list of texts nor a mapping from texts to lists."""
     if not isinstance(topics, Mapping):
         return dict.fromkeys(names("topics", topics), ())
     for topic, found in topics.items():
@@ -84,8 +81,7 @@ def changes(configs: Mapping[str, str], unset: Iterable[str]) -> tuple[dict[str,
 
     Raises:
         TypeError: they are no mapping and no list of texts.
-        InvalidRequest: a key is in both.
-    """
+        InvalidRequest: a key is in both."""
     if isinstance(configs, Mapping) and (without := [key for key, value in configs.items() if value is None]):
         raise TypeError(f"configs has no value for {without[0]}: write unset={without} instead")
     wanted, keys = texts("configs", configs), names("unset", unset)
@@ -106,8 +102,7 @@ def check_request(request: Request[Any]) -> None:
 
     Raises:
         TypeError: an argument is of another type.
-        InvalidRequest: it is out of bounds.
-    """
+        InvalidRequest: it is out of bounds."""
     for field in msgspec.structs.fields(request):
         value = getattr(request, field.name)
         try:
@@ -127,8 +122,7 @@ def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
 
     Raises:
         TypeError: ``conf`` is no mapping.
-        UnknownKafkaOption, InvalidOption, RefusedOption, UnknownConfig: a property is wrong.
-    """
+        UnknownKafkaOption, InvalidOption, RefusedOption, UnknownConfig: a property is wrong."""
     given = texts("conf", conf)
     own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}
     coordinator_configs = configs(own)[1]

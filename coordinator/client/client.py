@@ -3,8 +3,7 @@ finds or starts another one.
 
 By protocol every request may be repeated: the second answer is the same, or nothing more changes. So the client retries
 through an outage of the brokers or of the coordinator. The calling query's own share.broker.outage.timeout.ms says for
-how long, whatever query started the coordinator.
-"""
+how long, whatever query started the coordinator."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ class CoordinatorClient:
         Raises:
             UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used.
             BrokerNotReachable: the brokers are away.
-            ShareGroupError: no coordinator was found or started; the subclass says how.
-        """
+            ShareGroupError: no coordinator was found or started; the subclass says how."""
         may_pass = _may_pass if in_batch else _may_pass_soon
         if retry_timeout_s is None:
             retry_timeout_s = CoordinatorConfig.parse(configs).share_broker_outage_timeout_ms / 1000
@@ -158,8 +156,7 @@ class CoordinatorClient:
         Raises:
             OutageTooLong, CoordinatorUnreachable: the retry timeout is over.
             BrokerNotReachable: the brokers are away at a new member's join.
-            ShareGroupError: the coordinator refused the request.
-        """
+            ShareGroupError: the coordinator refused the request."""
         is_first = isinstance(request, JoinGroup) and request.member_epoch is None
         timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
         may_pass = _may_pass_soon if is_first else _may_pass

@@ -1,8 +1,7 @@
 """Lines about the configs that a share group keeps: their values and where these come from, what one query changed for
 all queries, and what another query overrides.
 
-Rule: one line for each key, at the join, and again only when the value changes.
-"""
+Rule: one line for each key, at the join, and again only when the value changes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 classes.
 
 Rule: :class:`Unreachable` means that the outcome of the call is unknown: the call may have been carried out. Only its
-subclasses :class:`Refused` and :class:`TokenRefused` mean that it was not.
-"""
+subclasses :class:`Refused` and :class:`TokenRefused` mean that it was not."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ class Connection:
 
         Raises:
             ShareGroupError: the coordinator's error.
-            Unreachable: no answer came.
-        """
+            Unreachable: no answer came."""
         if isinstance(request, NextPlan | AcquireRecords):
             timeout_s += request.wait_ms / 1000
         return cast("Reply", self._ask(request, encode(request), timeout_s, request_id))
@@ -118,8 +116,7 @@ class Connection:
 
         Raises:
             Unreachable: no answer came.
-            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
-        """
+            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol."""
         healthy = self.call(Health(), timeout_s)
         if healthy.protocol != PROTOCOL:
             raise CoordinatorVersionMismatch(

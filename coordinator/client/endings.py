@@ -1,7 +1,6 @@
 """Tells a group with which named error a process of one of its queries ends.
 
-Rule: the process ends as it would without this. The group is told over the open connection, once, within ANSWER_S.
-"""
+Rule: the process ends as it would without this. The group is told over the open connection, once, within ANSWER_S."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ group's owner.
 Each group has its own order of the addresses, by a hash that is the same in all processes. So the members of a group
 meet at one coordinator, and groups spread over all. While a coordinator is away, clients use the group's next one.
 
-Rule: the token is sent only to configured addresses.
-"""
+Rule: the token is sent only to configured addresses."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ class Endpoints:
         Raises:
             Unreachable: no coordinator answers.
             NotAuthorized: the token is wrong.
-            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
-        """
+            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol."""
         failed: list[Unreachable] = []
         for address in self._in_order(group_id):
             try:

@@ -2,8 +2,7 @@
 
 Rule: gRPC has threads and locks of the process as a whole. A fork copies the locks and not the threads, so that any
 call in the forked process can crash or hang it, also on a connection that is made there. With its last connection gRPC
-ends its threads, a moment later: a fork waits for that, once for the connections that were closed before it.
-"""
+ends its threads, a moment later: a fork waits for that, once for the connections that were closed before it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The options that source and sink share: the brokers, the share group, and three kinds of configuration.
 
 Rule: making and printing the options does no I/O and does not call librdkafka, since Spark makes a data source on
-executors too, and more than once.
-"""
+executors too, and more than once."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class GroupOptions:
     """Base of SourceOptions and SinkOptions. Picklable; ``repr`` shows no secrets.
 
     ``kafka_config`` is librdkafka's, with bootstrap.servers, without group.id. ``group_configs`` and
-    ``coordinator_configs`` are checked, and kept as the texts that were given.
-    """
+    ``coordinator_configs`` are checked, and kept as the texts that were given."""
 
     bootstrap_servers: str
     group_id: str
@@ -46,8 +44,7 @@ class GroupOptions:
 
         Raises:
             UnknownKafkaOption: librdkafka has no such property.
-            InvalidOption: librdkafka refuses the value.
-        """
+            InvalidOption: librdkafka refuses the value."""
         kafka_options.check_kafka_config(self.kafka_config)
 
     def printed(self) -> dict[str, Any]:
@@ -65,8 +62,7 @@ def shared_fields(given: Mapping[str, str], table: OptionTable, why_group_id: st
 
     Raises:
         UnknownOption, RefusedOption, MissingOption: see coordinator.protocol.option_errors.
-        UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
-    """
+        UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved."""
     group_configs, coordinator_configs = configs(given)
     table.check_names(given)
     kafka_config = table.kafka_config(given)

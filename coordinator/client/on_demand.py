@@ -1,8 +1,7 @@
 """Finds the coordinator of a cluster and state store on this host, or starts one.
 
 Rule: two readers that search at the same time get one coordinator (a lock file around search and start). An endpoint
-file is trusted only after the process that it names has answered.
-"""
+file is trusted only after the process that it names has answered."""
 
 from __future__ import annotations
 
@@ -178,8 +177,7 @@ class OnDemand:
             CoordinatorNotStarted: the start failed.
             NoCoordinatorHere: a sandbox forbids processes, or sockets that listen; or the cluster has ended.
             CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
-            ShareGroupError: the named error with which the started coordinator ended.
-        """
+            ShareGroupError: the named error with which the started coordinator ended."""
         if (found := self._find()) is not None:
             return self._compared(found)
         self._check_not_ended()
@@ -197,8 +195,7 @@ class OnDemand:
 
         Raises:
             OSError: the lock file can't be opened, or the process can't be started.
-            UnsafeDirectory: the runtime directory can't be used.
-        """
+            UnsafeDirectory: the runtime directory can't be used."""
         number = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with contextlib.suppress(BlockingIOError):

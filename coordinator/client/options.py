@@ -1,8 +1,7 @@
 """The options of source and sink: the rows of their tables, and the parsing of their values.
 
 Rule: no I/O here. Spark passes option names in lower case and values as text (seen). So ``given`` has lower-case names
-everywhere, and lacks the options that were not set.
-"""
+everywhere, and lacks the options that were not set."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class OptionTable:
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
-                RefusedOption, InvalidOption, MissingOption: as of to_librdkafka, and of broker_addresses.
-        """
+                RefusedOption, InvalidOption, MissingOption: as of to_librdkafka, and of broker_addresses."""
         properties = {
             name[len(PREFIX) :]: value
             for name, value in given.items()
@@ -120,8 +118,7 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
     Raises:
         MissingOption: it is not set.
-        InvalidGroupId: it is too long, can't be printed, or has blanks around it.
-    """
+        InvalidGroupId: it is too long, can't be printed, or has blanks around it."""
     found = required(given, _GROUP_ID, why)
     check_group_id(found)
     return found

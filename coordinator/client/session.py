@@ -1,8 +1,7 @@
 """A member's session: it joins, sends heartbeats in the background, joins again after a lapse, and ends when fenced.
 
 Rule: the next call of a fenced member raises FencedMemberEpoch, and the member never joins again by itself. Otherwise
-two processes would fence each other in turn.
-"""
+two processes would fence each other in turn."""
 
 from __future__ import annotations
 
@@ -171,8 +170,7 @@ class MemberSession:
 
         Raises:
             FencedMemberEpoch: a newer process has the member's epoch; every later call raises it again.
-            ShareGroupError: as of :meth:`CoordinatorClient.call`.
-        """
+            ShareGroupError: as of :meth:`CoordinatorClient.call`."""
         for _ in range(MAX_REJOINS):
             try:
                 return self._call(request_of)

@@ -2,8 +2,7 @@
 KIP-1263).
 
 Rule, as in Kafka: a value out of bounds is refused when it is set. A value that was stored under other bounds stays
-stored, and counts as the nearest value within the bounds.
-"""
+stored, and counts as the nearest value within the bounds."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ coordinator's own.
 Rule: every key is in this table; ``tools/generate_config_docs.py`` writes conf/ and docs/do/options.md from it. If
 Kafka has a key for the purpose, its name is used; other keys are marked ``ours``. "Kafka" in a ``why`` means a broker
 of Kafka 4.3 with its defaults. A broker has narrower bounds because it serves many tenants; a sharegroup coordinator
-serves its own groups.
-"""
+serves its own groups."""
 
 from __future__ import annotations
 

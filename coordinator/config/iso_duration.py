@@ -1,7 +1,6 @@
 """Parses ISO-8601 durations for ``share.auto.offset.reset=by_duration:PnDTnHnMn.nS``, in java.time.Duration's form.
 
-Days are 24 hours. Years, months and weeks are not accepted, nor are negative durations, as in Kafka.
-"""
+Days are 24 hours. Years, months and weeks are not accepted, nor are negative durations, as in Kafka."""
 
 from __future__ import annotations
 

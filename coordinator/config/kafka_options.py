@@ -3,8 +3,7 @@ those that have no place in a share group. Options with ``kafka.``, a command's 
 go through this module.
 
 Spark's Kafka source takes Java's names, and librdkafka has other names for some options. Rule: a value is in an error
-or a ``repr`` only if its key is known and no secret; an error names the key as the user wrote it.
-"""
+or a ``repr`` only if its key is known and no secret; an error names the key as the user wrote it."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def to_librdkafka(
     Raises:
         RefusedOption: an option can't be given to librdkafka, or is one of ``owned`` or ``forbidden``.
         InvalidOption: an option is given twice, by Java's name and by librdkafka's; or its value is wrong.
-        MissingOption: the protocol or mechanism needs a key that is missing.
-    """
+        MissingOption: the protocol or mechanism needs a key that is missing."""
     config: dict[str, str] = {}
     written: dict[str, str] = {}
     with _keys_in_errors_begin_with(prefix):
@@ -216,8 +214,7 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
 
     Raises:
         UnknownKafkaOption, InvalidOption: the first wrong property, or a token function that gives no token.
-        UnusableFile: a file can't be read.
-    """
+        UnusableFile: a file can't be read."""
     written = getattr(kafka_config, "written", {})
     for key in _FILES:
         path = kafka_config.get(key, "")

@@ -1,8 +1,7 @@
 """One row of a configuration table: the type, default and bounds of a key, and how its value is parsed.
 
 Rule: a text is parsed as Kafka's ConfigDef does it: trimmed, with booleans in any case. A wrong text raises a named
-error with the key, the text and the accepted values.
-"""
+error with the key, the text and the accepted values."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ class ConfigKey:
 
     ``low`` and ``high`` are inclusive. ``takes`` says what a text must look like, and ``is_valid`` checks that.
     ``ours``: Kafka has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: the key
-    is a whole number without a single default; ``unset`` says in words what holds if it is not set.
-    """
+    is a whole number without a single default; ``unset`` says in words what holds if it is not set."""
 
     name: str
     default: Value | None
@@ -73,8 +71,7 @@ class ConfigKey:
 
         Raises:
             ConfigTypeMismatch: the text is of another type.
-            ConfigOutOfBounds: the value is beyond the bounds.
-        """
+            ConfigOutOfBounds: the value is beyond the bounds."""
         try:
             value = _CONVERT[self.type](text.strip())
         except ValueError:
@@ -139,8 +136,7 @@ def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: s
 
     Raises:
         UnknownConfig: a key of ``texts`` is not in the table.
-        ConfigTypeMismatch, ConfigOutOfBounds: a value is of another type than its key's, or out of bounds.
-    """
+        ConfigTypeMismatch, ConfigOutOfBounds: a value is of another type than its key's, or out of bounds."""
     for name in texts:
         if name not in table:
             raise UnknownConfig(key=name, scope=scope, hint=hint(name, table))

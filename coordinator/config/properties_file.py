@@ -1,8 +1,7 @@
 """Reads configuration files in Kafka's form, Java properties. ``${env:NAME}`` in a value stands for an environment
 variable.
 
-Rule: values may be secrets, so errors and warnings name keys and lines, and never a value.
-"""
+Rule: values may be secrets, so errors and warnings name keys and lines, and never a value."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Writes the configuration tables as Java properties files: each key with its meaning, its bounds and its default.
 
 Rule: conf/*.properties and the output of ``sharegroup coordinator --print-config`` are made here, from the tables
-alone.
-"""
+alone."""
 
 from __future__ import annotations
 

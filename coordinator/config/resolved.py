@@ -1,7 +1,6 @@
 """Resolved configuration: the values that were set, checked against the tables, and defaults for all others.
 
-Rule: configuration is parsed once, where it comes in; all other code reads plain attributes.
-"""
+Rule: configuration is parsed once, where it comes in; all other code reads plain attributes."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ class GroupConfig:
             UnknownConfig: no such key.
             ConfigTypeMismatch: a text is not of the key's type.
             ConfigOutOfBounds: a value is not accepted.
-            ConfigConflict: two keys contradict each other.
-        """
+            ConfigConflict: two keys contradict each other."""
         return _resolved(tuple((key, text.strip()) for key, text in (texts or {}).items()), bounds)
 
     @property

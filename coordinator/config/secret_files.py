@@ -3,8 +3,7 @@ and clients use this module.
 
 Rule: a secret is in no error, log or ``repr``, and a file that others may read is refused. "Others" are neither the
 owner nor the group: Kubernetes gives a pod its secrets by group. A coordinator reads its tokens once, at its start, in
-:mod:`coordinator.service.standalone`.
-"""
+:mod:`coordinator.service.standalone`."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple
     Raises:
         TokenMissing: there is no token.
         InvalidToken: a token is too short, or not one word of visible ASCII characters; or no token has the rights.
-        UnsafeFile, UnusableFile: see :func:`read_secret`.
-    """
+        UnsafeFile, UnusableFile: see :func:`read_secret`."""
     tokens = read_tokens(path, environ)
     for right in rights:
         for token, caller in tokens.holders:
@@ -75,8 +73,7 @@ def read_secret(key: str, path: str) -> bytes:
 
     Raises:
         UnsafeFile: others may read or write the file.
-        UnusableFile: see :func:`read_file`.
-    """
+        UnusableFile: see :func:`read_file`."""
     content = read_file(key, path)
     mode = Path(path).stat().st_mode
     if mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):

@@ -1,7 +1,6 @@
 """The table of keys that only a standalone coordinator has: its address, its certificate, and its limits.
 
-Rule: as for :mod:`coordinator.config.group_keys`.
-"""
+Rule: as for :mod:`coordinator.config.group_keys`."""
 
 from __future__ import annotations
 

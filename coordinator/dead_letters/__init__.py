@@ -2,5 +2,4 @@
 
 The coordinator and the sink's executors share this folder: both write the same dead letter of a record. When the
 coordinator writes dead letters is decided in :mod:`coordinator.service.dead_letters`; they are read again in
-:mod:`share_sink.redrive`.
-"""
+:mod:`share_sink.redrive`."""

@@ -1,8 +1,7 @@
 """Writes dead letters to their topic, idempotent and with acks=all. Returns the result of each.
 
 Rule: a dead letter counts as written only once the broker has confirmed it. Without an answer it is written again, and
-its origin headers identify a duplicate. A reason contains no secret.
-"""
+its origin headers identify a duplicate. A reason contains no secret."""
 
 from __future__ import annotations
 

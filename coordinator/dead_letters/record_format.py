@@ -2,8 +2,7 @@
 
 Rule: a dead letter's headers say where the record was and why it was given up, as UTF-8 text, with the names of Kafka's
 own dead letter queue. Beside these there are a disposition header (KIP-1317's idea), the record's timestamp, and the
-record's own headers, which a redrive needs. The sink's reason takes the place of Kafka's message.
-"""
+record's own headers, which a redrive needs. The sink's reason takes the place of Kafka's message."""
 
 from __future__ import annotations
 

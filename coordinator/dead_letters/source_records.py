@@ -1,8 +1,7 @@
 """Reads source records: the records at given offsets of a partition, which dead letters copy.
 
 Rule: each requested offset gets one answer, in order: its record, or the reason why there is none. An unreachable
-broker is never such a reason. The reader knows offsets only, so check beforehand that the topic still has its id.
-"""
+broker is never such a reason. The reader knows offsets only, so check beforehand that the topic still has its id."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class SourceRecordReader:
 
         Raises:
             BrokerNotReachable: no record came for ``stall_s``; a retry may help.
-            BrokerRefused: a permission is missing, or a record can't be read; a retry does not help.
-        """
+            BrokerRefused: a permission is missing, or a record can't be read; a retry does not help."""
         if not offsets:
             return
         is_dense = (offsets[-1] - offsets[0] + 1) / len(offsets) <= READ_THROUGH_RECORDS / 10

@@ -1,6 +1,5 @@
 """Asks the listeners at the addresses of brokers what they are, and brokers again and again whether they answer.
-Nothing of the cluster's topics is read, and nothing secret is sent.
-"""
+Nothing of the cluster's topics is read, and nothing secret is sent."""
 
 from __future__ import annotations
 
@@ -149,8 +148,7 @@ def _asked(address: str, *, is_tls: bool) -> bytes:
 
     Raises:
         TimeoutError: the listener took the connection, and answers nothing.
-        OSError: nobody listens there, or the handshake failed.
-    """
+        OSError: nobody listens there, or the handshake failed."""
     host, _, port = address.rpartition(":")
     try:
         opened = socket.create_connection((host.strip("[]"), int(port)), timeout=LISTENER_S)

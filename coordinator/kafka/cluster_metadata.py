@@ -1,8 +1,7 @@
 """The cluster's metadata, which the driver reads before it calls a coordinator: the cluster id, the brokers, the
 topics.
 
-Rule: an error names librdkafka's cause, and is raised as soon as the cause is known, not after a timeout.
-"""
+Rule: an error names librdkafka's cause, and is raised as soon as the cause is known, not after a timeout."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *,
         BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
         BrokerSpeaksOtherwise: the listeners are no brokers', or speak TLS where the client does not, or the other way
             round; within two seconds.
-        InvalidKafkaConfig: librdkafka refuses the configuration.
-    """
+        InvalidKafkaConfig: librdkafka refuses the configuration."""
     contact = FirstContact(NOBODY_S)
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
         limit_s = BROKER_TIMEOUT_S if timeout_s is None else timeout_s

@@ -1,8 +1,7 @@
 """A record batch that can't be read: which errors say so, and which offsets the batch has.
 
 librdkafka names the first offset of such a batch, not its last one, and never reads past it (docs/trust/facts.md, C15
-to C17). Rule: ignore what comes after its error, since librdkafka may read on in the middle of the batch.
-"""
+to C17). Rule: ignore what comes after its error, since librdkafka may read on in the middle of the batch."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def end_of_batch(
     end of the log.
 
     Each step asks for one offset, so a batch of n offsets takes 2 log n steps. A second client must find the batch's
-    last offset damaged as well: no healthy record may be skipped.
-    """
+    last offset damaged as well: no healthy record may be skipped."""
     with closing(make()) as client:
         inside, outside, width = at, high, 1
         while inside + 1 < outside:

@@ -2,8 +2,7 @@
 here, or why it has no meaning.
 
 Rule: each key of Kafka's ConsumerConfig, ProducerConfig, AdminClientConfig and ShareConsumerConfig is in one of these
-tables, or librdkafka has it by the same name. Texts name an option with its prefix ``kafka.``.
-"""
+tables, or librdkafka has it by the same name. Texts name an option with its prefix ``kafka.``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Translates values in Java's forms to librdkafka's: JAAS configurations, key stores, PEM on one line, -1 for the
 system's default.
 
-Rule: pure, and an error never has the value of a secret.
-"""
+Rule: pure, and an error never has the value of a secret."""
 
 from __future__ import annotations
 

@@ -146,8 +146,7 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
 
     Raises:
         InvalidKafkaConfig: librdkafka refuses the configuration; the error names the key, not the value.
-        InvalidOption: the token function can't be imported here, or gave no token for 10 s.
-    """
+        InvalidOption: the token function can't be imported here, or gave no token for 10 s."""
     settings, tokens = dict(config), None
     if isinstance(name := settings.get(TOKEN_FUNCTION), str):
         settings[TOKEN_FUNCTION] = tokens = TokenFunction(name)

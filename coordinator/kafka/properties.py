@@ -1,7 +1,6 @@
 """The properties of librdkafka, and which of them, and of Java's keys, have secret values.
 
-Rule: a value is shown only if its key is known and not secret. An unknown key may be a mistyped password's.
-"""
+Rule: a value is shown only if its key is known and not secret. An unknown key may be a mistyped password's."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ the process (docs/trust/facts.md, C13). Nothing gives the name's bytes.
 
 Rule: only a methodcaller calls confluent_kafka's method, which returns a list and leaves an exception behind. Python
 finds the exception by a check of the result. From Python 3.11 on, calls in code that ran often lack that check, and the
-exception would come up at any later line of the program.
-"""
+exception would come up at any later line of the program."""
 
 from __future__ import annotations
 

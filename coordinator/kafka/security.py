@@ -1,7 +1,6 @@
 """What each security protocol and each SASL mechanism needs: other settings can never connect.
 
-Rule: pure. The error names the missing key, and no values but those of security.protocol and sasl.mechanism.
-"""
+Rule: pure. The error names the missing key, and no values but those of security.protocol and sasl.mechanism."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def check_security(config: Mapping[str, str]) -> None:
 
     Raises:
         MissingOption: a key is missing that the protocol, or the mechanism, needs.
-        RefusedOption, InvalidOption: librdkafka does not have the mechanism.
-    """
+        RefusedOption, InvalidOption: librdkafka does not have the mechanism."""
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
     _check_token_function(config, protocol)
     if protocol.startswith("SASL_") and protocol in PROTOCOLS:

@@ -2,8 +2,7 @@
 executors, ShareConsumers, commands and the coordinator each import the module, and call the function.
 
 Rule: processes pass on a text, not code, and call only what :func:`token_function` marks. Otherwise an option could
-name any function of a host. No token is in an error or a log.
-"""
+name any function of a host. No token is in an error or a log."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def token_function(function: F) -> F:
 
     @sharegroup.token_function
     def token(config):
-        return signed_token, expiry_in_seconds_since_1970
-    """
+        return signed_token, expiry_in_seconds_since_1970"""
     setattr(function, _MARK, _MARKED)
     return function
 

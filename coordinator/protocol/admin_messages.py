@@ -2,8 +2,7 @@
 token.
 
 Rule: an action's ``execute`` is False by default. Then nothing changes, and the answer says what the action would do.
-Offsets are inclusive; times are milliseconds by the wall clock.
-"""
+Offsets are inclusive; times are milliseconds by the wall clock."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class RunInFlight(Message, frozen=True, tag=False):
     first_signal_ms, last_signal_ms, hint: the signals of the holder; a query's tasks signal for the whole batch. None
         if there was no signal.
     stage: the stage of isolation.
-    behind: in an ordered group, the offset of the earlier record for which these AVAILABLE records wait.
-    """
+    behind: in an ordered group, the offset of the earlier record for which these AVAILABLE records wait."""
 
     topic: str
     topic_id: str
@@ -106,8 +104,7 @@ class InFlightPage(Message, frozen=True):
     cursor: where the next page begins; None after the last page. Since one request scans a bounded number of runs, a
         page may have a cursor and fewer runs than the limit, or none.
     staleness_threshold_ms: the group's group.share.in.progress.staleness.threshold.ms.
-    read_from: as in GroupsListed.
-    """
+    read_from: as in GroupsListed."""
 
     runs: tuple[RunInFlight, ...] = ()
     cursor: Cursor | None = None
@@ -122,8 +119,7 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
     states: in one of these states; empty: in any state that is not terminal.
     held_longer_than_ms: held, and acquired longer ago than this.
     progress_staleness_ms: held, and without a signal for longer than this.
-    member_id: in a plan of this member.
-    """
+    member_id: in a plan of this member."""
 
     states: tuple[str, ...] = ()
     held_longer_than_ms: Milliseconds | None = None
@@ -180,8 +176,7 @@ class PlanInFlight(Message, frozen=True, tag=False):
     evidence: the query has completed a batch which shows that processing works.
     tasks: signals of tasks that work on the batch while it is not completed, the newest first; some of ``tasks_total``,
         which counts up to a hundred.
-    client_id: the member's name.
-    """
+    client_id: the member's name."""
 
     plan_id: str
     member_id: str
@@ -218,8 +213,7 @@ class HistoryEntry(Message, frozen=True, tag=False):
     plan_id, member_id: the plan that had the record, and the plan's member.
     query_id: Spark's id of the member's query, known once a sink has decided a record.
     client_id, client_host: the member's name, and the host from which it joined last.
-    not_before_ms: the record was not to be acquired before this time.
-    """
+    not_before_ms: the record was not to be acquired before this time."""
 
     event: str
     at_ms: int | None = None
@@ -241,8 +235,7 @@ class HistoryRead(Message, frozen=True):
     is_whole: the history begins with the first delivery. If not, the log was pruned, or ``is_cut``.
     is_cut: the log was not read back to its beginning.
     more: how many earlier entries the limit left out.
-    read_from: as in GroupsListed.
-    """
+    read_from: as in GroupsListed."""
 
     entries: tuple[HistoryEntry, ...] = ()
     is_whole: bool = False
@@ -256,8 +249,7 @@ class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
     the newest ``limit`` entries.
 
     Raises:
-        GroupIdNotFound, UnknownSharePartition: the group, or the share partition, does not exist.
-    """
+        GroupIdNotFound, UnknownSharePartition: the group, or the share partition, does not exist."""
 
     topic: str
     partition: PartitionIndex
@@ -279,8 +271,7 @@ class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
     seen: the ``state`` of an earlier answer with ``execute`` False; empty: not checked.
 
     Raises:
-        GroupChanged: the state is no longer ``seen``.
-    """
+        GroupChanged: the state is no longer ``seen``."""
 
     execute: bool = False
     reason: str = ""
@@ -342,8 +333,7 @@ class AlterOffsets(Action[OffsetChanges], frozen=True):
         GroupNotEmpty: the group has members, and ``force`` is not set.
         MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
         GroupIdNotFound, UnknownTopic, UnknownPartition: the group, topic or partition does not exist.
-        InvalidReset: the target can't be used.
-    """
+        InvalidReset: the target can't be used."""
 
     to: str = "earliest"
     value: Int64 = 0
@@ -359,8 +349,7 @@ class DeleteOffsets(Action[OffsetChanges], frozen=True, kw_only=True):
     Raises:
         GroupSubscribedToTopic: a member with a session subscribes to one of the topics.
         MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
-        DeadLettersNotWritten: records of the topics wait for their dead letters, and ``force`` is not set.
-    """
+        DeadLettersNotWritten: records of the topics wait for their dead letters, and ``force`` is not set."""
 
     topics: tuple[str, ...]
     force: bool = False
@@ -372,8 +361,7 @@ class DeleteGroup(Action[Altered], frozen=True):
     Raises:
         GroupNotEmpty: the group has members.
         MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
-        DeadLettersNotWritten: records of the group wait for their dead letters, and ``force`` is not set.
-    """
+        DeadLettersNotWritten: records of the group wait for their dead letters, and ``force`` is not set."""
 
     force: bool = False
 
@@ -393,8 +381,7 @@ class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
     only those in progress, for group.share.in.progress.rebalance.grace.ms.
 
     Raises:
-        MemberNotFound: the group does not know the member.
-    """
+        MemberNotFound: the group does not know the member."""
 
     member_id: str
 
@@ -410,8 +397,7 @@ class DecideRecords(Action[Altered], frozen=True, kw_only=True):
         UnknownSharePartition: the group has no such share partition.
         InvalidRequest: the decision is neither archive nor release, or has no reason.
         RecordsHeld: records that are to be archived are held by a member.
-        NotInFlight: there is no such record in flight.
-    """
+        NotInFlight: there is no such record in flight."""
 
     decision: str
     topic: str

@@ -1,8 +1,7 @@
 """Allow lists of topics: those of the coordinator for all groups, and those of one token for its holder.
 
 The coordinator reads and writes topics for members with its own principal (docs/run/security.md). So an administrator
-may limit these topics, by keys of the coordinator's configuration, and by fields of a token's line.
-"""
+may limit these topics, by keys of the coordinator's configuration, and by fields of a token's line."""
 
 from __future__ import annotations
 

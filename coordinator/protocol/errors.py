@@ -2,8 +2,7 @@
 
 The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
 its class name and fields, and is raised again as the same class on the other side. The classes are in groups by who
-raises them.
-"""
+raises them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rule: each number is written with the data that it describes, and checked before any of the data is used. If the number
 is newer, or too old, or missing, the data is refused with a named error, and nothing is changed. A number must rise
 when a reader of the number before would misread, or could not read, the new data. docs/adr/0023-format-versions.md has
-the reasons, and tests/unit/protocol/formats.txt the fields that each number describes.
-"""
+the reasons, and tests/unit/protocol/formats.txt the fields that each number describes."""
 
 from __future__ import annotations
 

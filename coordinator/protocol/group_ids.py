@@ -1,7 +1,6 @@
 """Checks that the id of a share group has a valid length and valid characters.
 
-Rule: a client refuses a bad id before it sends anything; a coordinator refuses to create such a group.
-"""
+Rule: a client refuses a bad id before it sends anything; a coordinator refuses to create such a group."""
 
 from __future__ import annotations
 

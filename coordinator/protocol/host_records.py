@@ -7,8 +7,7 @@ answer for an owner.
 
 Rule: the id of a request contains the digest of its name and its whole body. Only its client, and whoever may read
 requests, know the id; all other places have :func:`shown_id` of it. So nobody else can write a request, or a part of
-one, with that id.
-"""
+one, with that id."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class Ask(ToOwner, frozen=True, tag=True, kw_only=True):
     not_after_ms: the request is not carried out after this time, by the owner's clock.
     protocol: the client's PROTOCOL. name: the request's class.
     host: the asker's host. by: the name of the client's token, according to that host.
-    part: the number of this part, from 0, of ``parts``.
-    """
+    part: the number of this part, from 0, of ``parts``."""
 
     not_after_ms: int
     protocol: str

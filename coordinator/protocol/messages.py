@@ -2,8 +2,7 @@
 
 All are frozen msgspec structs, tagged with their class name. Every request of a member has the ``member_epoch``, which
 is checked. A plan's ``plan_id`` is a text, ``INCARNATION.n``: the numbers of a group only rise, and no plan id is valid
-in another incarnation of the group. Offsets are inclusive.
-"""
+in another incarnation of the group. Offsets are inclusive."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
 
     Raises:
         UnknownMemberId: the member's session has ended.
-        FencedMemberEpoch: a later process of the member has joined.
-    """
+        FencedMemberEpoch: a later process of the member has joined."""
 
     member_id: MemberId
     member_epoch: Int64
@@ -188,8 +186,7 @@ class SinkOpened(Message, frozen=True):
     dead_letter_topic: empty if no dead letters are wanted. dead_letter_partitions: its number of partitions.
     copy_record: a dead letter contains the record.
     delivery_count_limit: no record with a lower delivery count is given up by a release; 0: it is not known.
-    replaced: the group configs that the sink's configs changed, with their earlier values.
-    """
+    replaced: the group configs that the sink's configs changed, with their earlier values."""
 
     incarnation: str = ""
     topics: dict[str, str] = {}
@@ -208,8 +205,7 @@ class OutcomesStaged(Message, frozen=True):
     stale_sample: some stale records, as ``topic-partition@offset (delivery count)``.
     attempt, plan_id, member_id: for the batch to which the request applies, the number of the delivery, from 0, the
         plan, and the member that holds it. None and empty if the request applies to no batch, and changed nothing.
-    contradicted: how many records are released because an earlier request of the same attempt named another outcome.
-    """
+    contradicted: how many records are released because an earlier request of the same attempt named another outcome."""
 
     staged: int = 0
     stale: int = 0
@@ -230,8 +226,7 @@ class Joined(Message, frozen=True):
 
     created: the join created the group. begun: how many partitions got their start offset.
     replaced: the configs that the join changed in an existing group, with their earlier values.
-    missing: topics of a ShareConsumer's subscription that do not exist.
-    """
+    missing: topics of a ShareConsumer's subscription that do not exist."""
 
     member_epoch: int
     incarnation: str
@@ -274,8 +269,7 @@ class PlanReply(Message, frozen=True):
         named plan was acquired.
     held_back: if not 0, nothing was acquired, since this many records wait for their dead letters.
     holders: in an ordered group, some members that hold the share partitions for which this member waits.
-    breaker: the query's breaker on releases, while it is open.
-    """
+    breaker: the query's breaker on releases, while it is open."""
 
     plan: Plan = Plan()
     left_out: tuple[LeftOut, ...] = ()
@@ -305,8 +299,7 @@ class AcquiredReply(Message, frozen=True):
 
     lock_timeout_ms: how long the locks last from now on. isolation_level: the level at which to read the records.
     errors: of the request's acknowledgements, as in AcknowledgeReply. held_back, holders: as in PlanReply.
-    ordered: the group is ordered by partition: a release gives back all later records of its share partition.
-    """
+    ordered: the group is ordered by partition: a release gives back all later records of its share partition."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
@@ -322,8 +315,7 @@ class AcknowledgeReply(Message, frozen=True):
     """The errors by partition; the acknowledgements of all other partitions were applied.
 
     done_below: start offsets of partitions in which records below were to be renewed; these records are done.
-    lock_timeout_ms: how long renewed locks last, except those in ``capped``; 0 if no lock was renewed.
-    """
+    lock_timeout_ms: how long renewed locks last, except those in ``capped``; 0 if no lock was renewed."""
 
     errors: dict[str, str] = {}
     done_below: dict[str, int] = {}
@@ -346,8 +338,7 @@ class AwaitedRecord(Message, frozen=True, tag=False):
     since_ms: when it failed alone for the first time; else when the member that holds it acquired it, or when it was
         released. None: not known.
     until_ms: it is not acquired before this time; None: it has no delay.
-    member_id, client_id, client_host: the member that holds it; empty if nobody does.
-    """
+    member_id, client_id, client_host: the member that holds it; empty if nobody does."""
 
     offset: int
     stage: str = "normal"
@@ -379,8 +370,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     without_dead_letter: the records that were given up while the group had no dead letter topic, by disposition.
     skipped, repeated: offsets that resets skipped, or made available again.
     archiving: records whose dead letters are not written yet. runs_total: the runs of the window.
-    waits_for: in an ordered group, the record that holds up the share partition; None: there is none.
-    """
+    waits_for: in an ordered group, the record that holds up the share partition; None: there is none."""
 
     topic: str
     topic_id: str
@@ -419,8 +409,7 @@ class QueryEnding(Message, frozen=True, tag=False):
 
     times: how many ended. first_ms, last_ms: when the first and the last of them ended, by the wall clock.
     error, text: the named error of the last one; both are empty if it ended without a named error.
-    runs: a newer process of the query runs.
-    """
+    runs: a newer process of the query runs."""
 
     times: int
     first_ms: int
@@ -442,8 +431,7 @@ class MemberDescription(Message, frozen=True, tag=False):
         query's name once a sink has named it, else client.id, else the name of the application or program.
     client_pid: the process id; 0 if it is not known. checkpoint: the query's, once a sink has named it.
     ending: how the query's processes ended, if the query ended with a named error, or keeps ending.
-    waits: in an ordered group, the member found nothing but share partitions that other members hold.
-    """
+    waits: in an ordered group, the member found nothing but share partitions that other members hold."""
 
     member_id: str
     member_epoch: int
@@ -469,8 +457,7 @@ class RecordCounts(Message, frozen=True, tag=False):
     reached: the offsets from the first start offsets to the ends of what was acquired.
     unaccounted: ``reached`` plus ``repeated`` less the other counts. Another number than 0 is a bug.
 
-    The other counts are as in PartitionDescription.
-    """
+    The other counts are as in PartitionDescription."""
 
     reached: int = 0
     accepted: int = 0
@@ -506,8 +493,7 @@ class GroupDescription(Message, frozen=True):
     dead_letter_topic_missing: the group has members, and the dead letter topic in its config did not exist when its
         coordinator looked last, up to a minute ago.
     coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
-        does. Only clients on the same host reach the port of a coordinator on demand.
-    """
+        does. Only clients on the same host reach the port of a coordinator on demand."""
 
     group_id: str
     state: str
@@ -545,8 +531,7 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     configs: group configs to set; only a join that raises the epoch sets them.
     starting_offsets: for partitions that have no start offset yet. None: share.auto.offset.reset decides.
     member_name: the config member.name. client_id: client.id, or else the name of the application or program.
-    client_pid: the process id; 0 if it is not known.
-    """
+    client_pid: the process id; 0 if it is not known."""
 
     member_id: MemberId
     process_id: MemberId
@@ -579,8 +564,7 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     member_id, member_epoch: of the process itself. No epoch: the join of the process ``process_id`` was refused. No
     member id: a sink reports, whose query is the one with a batch in the driver of ``client_host`` and
         ``client_pid``, or with this checkpoint, if the driver has several.
-    is_over: False if a task says it, which Spark may try again.
-    """
+    is_over: False if a task says it, which Spark may try again."""
 
     error: ErrorName
     text: EndingText
@@ -619,8 +603,7 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
         plan or left out for a reason.
 
     Raises:
-        PlanDiffersFromLog: the group's plan is not the logged one; nothing was changed.
-    """
+        PlanDiffersFromLog: the group's plan is not the logged one; nothing was changed."""
 
     plan_id: str
     fail_on_data_loss: bool = True
@@ -662,8 +645,7 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     acquire_mode: the consumer's own mode; empty: the group's applies.
     acknowledgements: applied before anything is acquired.
     ahead: acquire nothing if a record is due that isolation delivers apart from others.
-    without: partitions, as (topic id, partition), from which nothing is acquired.
-    """
+    without: partitions, as (topic id, partition), from which nothing is acquired."""
 
     max_records: Count
     wait_ms: Milliseconds = 0
@@ -719,8 +701,7 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
         that the coordinator writes the original record.
     contradicting: how many records are released because their rows named different outcomes.
     fail_on_stale: refuse the request if a row is stale, that is, if its receipt matches no live plan. Else stale rows
-        are counted.
-    """
+        are counted."""
 
     incarnation: str = ""
     plans: dict[str, int] = {}

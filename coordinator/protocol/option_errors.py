@@ -1,7 +1,6 @@
 """Named errors of options that source and sink share (:mod:`coordinator.protocol.errors`).
 
-All of them are raised before the query's first batch.
-"""
+All of them are raised before the query's first batch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 service stages the outcomes.
 
 The module is pure, and runs no Python code for single rows: it compares columns with themselves, shifted by one. It is
-not in the core, since it needs pyarrow.
-"""
+not in the core, since it needs pyarrow."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def coalesce(table: pa.Table) -> pa.Table:
 
     Of several rows of one record, those of the newest delivery count decide. If these name different outcomes, the
     result is a number above DEFER, which ``settled`` turns into a release. If they agree, the longest delay holds, one
-    written dead letter is enough, and one of the reasons is kept.
-    """
+    written dead letter is enough, and one of the reasons is kept."""
     if not table.num_rows:
         return SCHEMA.empty_table()
     runs, topics, reasons = _numbers(table)

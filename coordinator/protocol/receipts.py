@@ -1,8 +1,7 @@
 """The digest in a row's column ``receipt``, which says to which topic and incarnation of a group the row belongs.
 
 The source computes one digest for a range of records. A sink compares each row's digest with those of the topics that
-its group knows, so a row alone is enough to tell whose it is (docs/adr/0041).
-"""
+its group knows, so a row alone is enough to tell whose it is (docs/adr/0041)."""
 
 from __future__ import annotations
 

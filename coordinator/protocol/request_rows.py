@@ -5,8 +5,7 @@ record batches. Rule: nothing is decoded before it was checked, so that reading 
 
 1. The schema must be the expected one.
 2. A message that is no record batch is refused, and so is a batch with compressed buffers, before these are read.
-3. A batch is validated in full before a value of it is read.
-"""
+3. A batch is validated in full before a value of it is read."""
 
 from __future__ import annotations
 

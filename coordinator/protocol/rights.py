@@ -6,8 +6,7 @@ member and admin, separated by commas. NAME is for the audit log. After the toke
 patterns for whole names: ``groups=``, and together with that ``topics=`` and ``dlq=``. An example is ``member
 billing:... groups=billing-.* topics=orders-.*``.
 
-Rule: a token is compared in constant time, and is in no error or ``repr``.
-"""
+Rule: a token is compared in constant time, and is in no error or ``repr``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks topic names: by patterns, by allow lists, and for the names that Kafka and sharegroup reserve.
 
 Patterns are in RE2's syntax, in which a match takes time in proportion to the name: any member may send a pattern,
-which is matched in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
-"""
+which is matched in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Values that clients and the coordinator share: offset ranges, acknowledge types, share partitions.
 
-Offsets are inclusive at both ends (``first``, ``last``). A topic id is Kafka's, as its 22-character text.
-"""
+Offsets are inclusive at both ends (``first``, ``last``). A topic id is Kafka's, as its 22-character text."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ class Disposition(IntEnum):
 
     NONE: the log does not hold the record. REJECTED: the holder rejected the record. The others are for records that
     used up their tries: DELIVERY_LIMIT by a release or a failed trial, EXPIRED by a lock that ran out, and UNDECIDED in
-    a batch in explicit mode in which no sink decided them.
-    """
+    a batch in explicit mode in which no sink decided them."""
 
     NONE = 0
     REJECTED = 1
@@ -157,8 +155,7 @@ class OutcomeRun(NamedTuple):
     dead_letter: the dead letters of all these records are written.
     reason: the reason in the row: of a reject whose dead letters are not written yet, or of a release from the delivery
         count limit on.
-    divided: rows of the same record named different outcomes, so the outcome is RELEASE.
-    """
+    divided: rows of the same record named different outcomes, so the outcome is RELEASE."""
 
     first: int
     last: int

@@ -2,8 +2,7 @@
 files.
 
 A request is one Flight action: its type is the message's class name, its body the message, with Arrow rows after it in
-the requests ``WITH_ROWS``. The body of the answer is the reply, or :class:`Failed`.
-"""
+the requests ``WITH_ROWS``. The body of the answer is the reply, or :class:`Failed`."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class TokenHolder(Message, frozen=True):
 
     name: empty if the token has none. rights: named as in a token file.
     open_keys: see :meth:`coordinator.protocol.rights.Tokens.open_keys`.
-    groups, topics, dead_letters: the token's own allow lists, which are patterns.
-    """
+    groups, topics, dead_letters: the token's own allow lists, which are patterns."""
 
     name: str
     rights: tuple[str, ...]

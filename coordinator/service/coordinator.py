@@ -3,8 +3,7 @@ runs.
 
 A part is made once all that it needs exists, with two exceptions. The doors open first, since the state names their
 address; they refuse requests until all parts serve. The runtime reports changed groups to the dispatcher of dead
-letters, which is made after it.
-"""
+letters, which is made after it."""
 
 from __future__ import annotations
 

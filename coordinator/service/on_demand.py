@@ -1,8 +1,7 @@
 """The process of a coordinator on demand: it takes the state over, serves, and leaves when it is idle.
 
 Rule: its settings hold secrets, so they come by standard input, and no secret is logged. It may be killed at any time:
-its answers are in the store, and a client notices that the process of the endpoint file is gone.
-"""
+its answers are in the store, and a client notices that the process of the endpoint file is gone."""
 
 from __future__ import annotations
 
@@ -132,8 +131,7 @@ def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | No
     owns the store.
 
     If the file names another coordinator, returns that one: it was started while this one was paused. If this one
-    stayed, the two would take groups from each other, and end sessions of live queries.
-    """
+    stayed, the two would take groups from each other, and end sessions of live queries."""
     path = Path(settings.endpoint_path)
     with contextlib.suppress(OSError, UnsafeDirectory):
         found = decode_endpoint(path.read_bytes()) if path.exists() else None

@@ -67,8 +67,7 @@ class SqliteState:
     """All groups in one file, which this process owns.
 
     Raises:
-        StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors.
-    """
+        StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors."""
 
     def __init__(self, path: str, runtimes: Runtimes) -> None:
         # The import takes 15 ms, and is useless with the state in Kafka.
@@ -106,8 +105,7 @@ class KafkaState:
     one on demand.
 
     Raises:
-        StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors.
-    """
+        StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors."""
 
     is_gone = False
     """Always false: when the state topic is deleted, the coordinator stays, and its groups begin anew in a new

@@ -1,7 +1,6 @@
 """The configuration of a standalone coordinator, read from its properties file.
 
-Rule: a mistake in the file raises a named error before anything is started or the network is used.
-"""
+Rule: a mistake in the file raises a named error before anything is started or the network is used."""
 
 from __future__ import annotations
 

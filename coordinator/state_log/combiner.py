@@ -2,8 +2,7 @@
 
 The state with the larger delivery count is more advanced; of two with the same count, the larger delivery state is
 (KIP-932, "Share coordinator"; Kafka's PersisterStateBatchCombiner, docs/trust/facts.md, K34). So a late update reverts
-nothing, and the order of updates makes no difference. An update can't lower a record; a snapshot can.
-"""
+nothing, and the order of updates makes no difference. An update can't lower a record; a snapshot can."""
 
 from __future__ import annotations
 

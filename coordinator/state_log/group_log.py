@@ -3,8 +3,7 @@
 A group's log has the group's own records (type 100), numbered without gaps, beside Kafka's records of its share
 partitions. A snapshot is a mark (type 101) and the records that rebuild the group; nothing before the snapshot is
 needed. A small snapshot is one transaction, the mark first; a large one is many, the mark last. A group is loaded from
-its own records; those in Kafka's formats describe the same state to Kafka's tools.
-"""
+its own records; those in Kafka's formats describe the same state to Kafka's tools."""
 
 from __future__ import annotations
 
@@ -104,8 +103,7 @@ class GroupLog:
 
         Raises:
             UnreadableRecord: the record is damaged, or one of the group's records before it is missing.
-            GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote the record.
-        """
+            GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote the record."""
         if key is not None and key.startswith(self._record_head):
             if len(key) != len(self._record_head) + INT64.size:
                 raise self._unreadable("the key of a record has another length")
@@ -136,8 +134,7 @@ class GroupLog:
 
         Raises:
             UnreadableRecord: the owner record is damaged.
-            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
-        """
+            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup."""
         if group_of(key) != self.group_id:
             return False
         self.end_offset = offset + 1

@@ -23,8 +23,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: the version of the records by which other hosts may ask the process
         (:mod:`coordinator.protocol.host_records`); 0: other hosts can't ask it.
     released: the process has given the group up, and any other may take it.
-    patience_s: the process counts as gone once it has been silent for this many seconds.
-    """
+    patience_s: the process counts as gone once it has been silent for this many seconds."""
 
     installation_id: str
     process: str
@@ -56,8 +55,7 @@ def decode_owner(data: bytes, group_id: str) -> Owner:
 
     Raises:
         GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote the record.
-        UnreadableRecord: the record is damaged.
-    """
+        UnreadableRecord: the record is damaged."""
     content = group_content_of(data, group_id)
     try:
         return msgspec.msgpack.decode(content, type=Owner)

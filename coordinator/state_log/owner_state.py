@@ -14,8 +14,7 @@ names begins as LIVES. The state decides about each request:
 
 In SILENT and MOVED a process takes the group only if the owner has written nothing into the group's log since before
 it was asked. SILENT, MOVED and QUIET hold for a while; then the owner is asked again. A group whose owner is QUIET or
-SILENT is described as UNKNOWN, since nobody knows which of its members live.
-"""
+SILENT is described as UNKNOWN, since nobody knows which of its members live."""
 
 from __future__ import annotations
 

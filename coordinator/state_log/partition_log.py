@@ -46,8 +46,7 @@ class PartitionLog:
 
     snapshot_epoch: None while there is no snapshot. leader_epoch: None if no leader has read the share partition.
     Timestamps: wall time in ms, of the last snapshot. updates: how many updates followed it; Kafka keeps that number at
-    the snapshot of a cold partition.
-    """
+    the snapshot of a cold partition."""
 
     __slots__ = (
         "create_timestamp_ms",

@@ -1,8 +1,7 @@
 """Places share groups in partitions of the state topic; reads and writes the record with the number of partitions.
 
 The rule is Kafka's own for group ids (``GroupCoordinatorService.partitionFor``), so that Kafka would look for a group
-in the same partition. All records of a group are in one partition, those in Kafka's formats among them.
-"""
+in the same partition. All records of a group are in one partition, those in Kafka's formats among them."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ def state_partition_of(group_id: str, partitions: int) -> int:
     """The group's partition of ``partitions``: ``Utils.abs(groupId.hashCode()) % partitions``.
 
     ``Utils.abs`` is the absolute value, and 0 for the smallest int; it is not Kafka's ``toPositive``, which masks the
-    sign away and is used for message keys.
-    """
+    sign away and is used for message keys."""
     code = java_hash_code(group_id)
     return 0 if code == -_SIGN else abs(code) % partitions
 

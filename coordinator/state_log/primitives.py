@@ -2,8 +2,7 @@
 
 Integers are big-endian. A topic id has 16 bytes in Kafka, and is a text of 22 characters here. Bytes that can't be read
 raise an UnreadableRecord that names the position. A value that can't be written raises a ValueError: that is a mistake
-of the caller.
-"""
+of the caller."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ class ByteReader:
     """Reads the bytes of one key or value from the front. ``group_id`` stands in the errors; "?" until it is known.
 
     Raises:
-        UnreadableRecord: from any method, where the bytes are not what it reads.
-    """
+        UnreadableRecord: from any method, where the bytes are not what it reads."""
 
     __slots__ = ("_at", "_data", "group_id")
 

@@ -7,8 +7,7 @@
 - Holders, failures, plan ids and delays are in sharegroup's own records only.
 
 No command of a member lowers a record's projection, so an update can hold each change. An administrator's reset may
-lower it, and needs a snapshot.
-"""
+lower it, and needs a snapshot."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ group.
 
 Types 0 and 1 are Kafka's (KIP-932, "Share coordinator": ShareSnapshotKey, ShareUpdateKey); types from 100 up are ours,
 and Kafka's ShareGroupStateMessageFormatter skips types that it does not know. Every type, also a later one, continues
-with the group id, so that a reader of one group can skip another group's records of any type.
-"""
+with the group id, so that a reader of one group can skip another group's records of any type."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Each value begins with its schema version, 0, in two bytes. Both schemas are flexible (KIP-482: compact arrays and
 tagged fields). A field that Kafka writes as -1 for "none" is ``None`` here. A coordinator writes whole values and reads
-only their first fields: a group is loaded from sharegroup's own records.
-"""
+only their first fields: a group is loaded from sharegroup's own records."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class ShareSnapshotValue(NamedTuple):
 
     start_offset: None if the share partition is not initialised. leader_epoch: None if no leader has read it.
     delivery_complete_count: None before KIP-1226. Timestamps: wall time in ms, of the last snapshot that came with a
-    change, and of this snapshot. The two differ in the snapshot of a cold partition.
-    """
+    change, and of this snapshot. The two differ in the snapshot of a cold partition."""
 
     snapshot_epoch: int
     state_epoch: int

@@ -1,8 +1,7 @@
 """How many records a transaction of a group has: a header of its first record says so.
 
 A partition that has lost its end (an unclean leader election) may hold the first records of a transaction, and neither
-the others nor the marker. Such records must never count.
-"""
+the others nor the marker. Such records must never count."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Rule: the version covers the value and the key of a record, and everything that replay makes of them. The owner record
 (type 102) has the version as well, so that a group's newest owner record tells whether this version of sharegroup may
-touch the group.
-"""
+touch the group."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def group_content_of(value: bytes, group_id: str) -> bytes:
     Raises:
         GroupStateTooNew: a newer version of sharegroup wrote the record.
         GroupStateTooOld: an older version wrote the record, or one from before there were format versions.
-        UnreadableRecord: the value is shorter than a version.
-    """
+        UnreadableRecord: the value is shorter than a version."""
     if len(value) < INT16.size:
         raise UnreadableRecord(group_id=group_id, reason="the value of a record is shorter than its format version")
     try:

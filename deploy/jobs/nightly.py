@@ -3,8 +3,7 @@
 The exit status is 0 if all batches were written, else 1, with the error above. Then the scheduler starts it again: the
 job goes on with the batch that it left, and writes over what is there of it. So each record is in the output once.
 
-    spark-submit nightly.py --folder FOLDER [--options FILE] [--option KEY=VALUE]...
-"""
+    spark-submit nightly.py --folder FOLDER [--options FILE] [--option KEY=VALUE]..."""
 
 import argparse
 import json

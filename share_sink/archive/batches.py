@@ -11,8 +11,7 @@ at each batch. Tasks write below ``_staging/``, each write of a sink in a folder
 new files in ``_journal/``, merges the small files, and moves them to their final paths: one file for each write and
 topic, up to ``MERGE_BYTES``. The writes of a replay, perhaps on another day or with other outcomes, find in the journal
 which files earlier attempts made visible, and delete these. The receipts name the plan that identifies the batch, not a
-batch id, which a thread of Spark's may lack.
-"""
+batch id, which a thread of Spark's may lack."""
 
 from __future__ import annotations
 
@@ -132,8 +131,7 @@ def check_files(path: str, files: Iterable[str]) -> None:
 
     Raises:
         ArchiveNotWritable: the file system refuses.
-        ArchiveRowsMissing: files of the tasks are missing.
-    """
+        ArchiveRowsMissing: files of the tasks are missing."""
     archive = archive_location(path)
     with archive.named_errors():
         _sizes(archive, list(files))
@@ -153,8 +151,7 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
     Raises:
         ArchiveNotWritable: the file system refuses.
         ArchiveRowsMissing: files of the tasks are missing.
-        BatchReclaimed: the archive has rows of a later attempt already.
-    """
+        BatchReclaimed: the archive has rows of a later attempt already."""
     archive = archive_location(path)
     with archive.named_errors():
         entry = _Entry(batch.member, batch.number, batch.attempt, uuid.uuid4().hex)
@@ -204,8 +201,7 @@ def archive_dataset(path: str) -> ds.Dataset:
 
     Raises:
         ArchiveNotFound: there is no archive.
-        ArchiveNotWritable: the file system refuses.
-    """
+        ArchiveNotWritable: the file system refuses."""
     archive = archive_location(path)
     check_exists(archive)
     with archive.named_errors():

@@ -4,8 +4,7 @@ A query makes one file for each batch and topic: 86,400 a day with a batch a sec
 days, and no file that a replay may still replace. Readers never see a row twice, whenever the process is killed. It
 works in ``_compacting/``: it writes the whole new file there, then a note of the files to replace, deletes these, and
 moves the new file to its final path. If it is killed in between, readers miss rows until the next call, which finishes
-the noted work first. Only one call at a time may run for an archive.
-"""
+the noted work first. Only one call at a time may run for an archive."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
 
     Raises:
         ArchiveNotFound: there is no archive.
-        ArchiveNotWritable: the file system refuses.
-    """
+        ArchiveNotWritable: the file system refuses."""
     archive = archive_location(path)
     check_exists(archive)
     with archive.named_errors():

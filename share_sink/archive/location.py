@@ -1,7 +1,6 @@
 """The location of an archive: a path, or a URI that pyarrow's file systems know.
 
-Rule: a URI may have secrets in its user part or its query, so no error and no ``repr`` shows these parts.
-"""
+Rule: a URI may have secrets in its user part or its query, so no error and no ``repr`` shows these parts."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def check_exists(archive: ArchiveLocation) -> None:
 
     Raises:
         ArchiveNotFound: there is no such folder, or no sink has written what is in it.
-        ArchiveNotWritable: the file system refuses.
-    """
+        ArchiveNotWritable: the file system refuses."""
     with archive.named_errors():
         kind = archive.files.get_file_info(archive.root).type
         selector = FileSelector(archive.root, allow_not_found=True)

@@ -1,8 +1,7 @@
 """Conditions on dead letters: the ``where`` of a redrive, the same for the command line and for ``sharegroup.redrive``.
 
 A name is one of ORIGIN (a dead letter's own header ``__dlq.errors.NAME``), ``key``, ``value``, or any header;
-``header.NAME`` always means a header.
-"""
+``header.NAME`` always means a header."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Rule: a call sends each record at most once, and no record is redriven for ever.
 so redrive recognizes dead letters of one record by their origin (topic, partition, offset), and sends the first. The
 header ``__dlq.redrive.count`` counts a record's redrives, up to a limit; ``__dlq.redrive.from`` names the dead letter
 that the record was sent from. Redrive deletes nothing from the dead letter topic: a second call sends the same dead
-letters again, unless ``where`` excludes them.
-"""
+letters again, unless ``where`` excludes them."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def redrive(
         BrokerNotReachable: no broker answers.
         TypeError, ConfigOutOfBounds: an argument has another type; ``max_redrives`` or ``rate`` is below 1.
         InvalidCondition: ``where`` is wrong.
-        UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidOption: an option is wrong.
-    """
+        UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidOption: an option is wrong."""
     _check_numbers(max_redrives=max_redrives, rate=1 if rate is None else rate)
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
@@ -275,8 +273,7 @@ def _send_all(
 
     Raises:
         RedriveStopped: sending failed, or reading failed after dead letters were sent.
-        ShareGroupError: an error before anything was sent, under its own name.
-    """
+        ShareGroupError: an error before anything was sent, under its own name."""
     with contextlib.closing(_Sender(new_client(Producer, config), report, keep_timestamp)) as sender:
         try:
             for dead_letter, target in dead_letters:

@@ -1,8 +1,7 @@
 """The checks at ``load()`` that need files, librdkafka or the cluster. They run on the driver, before the query starts.
 
 Rule: a check refuses only what is wrong for every group, since load() does not know the group's state. The coordinator
-checks the rest when the query joins, for example startingOffsets that lack a partition of a new group.
-"""
+checks the rest when the query joins, for example startingOffsets that lack a partition of a new group."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def check_at_load(options: SourceOptions) -> str:
 
     Raises:
         UnknownKafkaOption, InvalidOption: see GroupOptions.check_kafka_config.
-        ShareGroupError: see check_clients and check_cluster.
-    """
+        ShareGroupError: see check_clients and check_cluster."""
     options.check_kafka_config()
     check_clients(options)
     return check_cluster(options)
@@ -69,8 +67,7 @@ def check_clients(options: SourceOptions) -> None:
         UnsafeDirectory: SHAREGROUP_RUNTIME_DIR names a folder that can't be used.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
         UnknownReader: SHAREGROUP_READER has an unknown value.
-        InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer.
-    """
+        InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer."""
     if CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
         Endpoints.of(options.coordinator_configs)
     else:
@@ -99,8 +96,7 @@ def check_cluster(options: SourceOptions) -> str:
         UnknownPartition: a topic has no such partition of assign.
         InvalidStartingOffsets: a topic has no such partition of startingOffsets.
         DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: the same for the dead letter topic.
-        DeadLetterTopicSubscribed: the query reads the dead letter topic.
-    """
+        DeadLetterTopicSubscribed: the query reads the dead letter topic."""
     dead_letters = options.group_configs.get(DEAD_LETTER_TOPIC, "").strip()
     metadata, rights = metadata_and_rights(
         options.bootstrap_servers,

@@ -2,8 +2,7 @@
 
 An executor that finds a damaged batch fails its task, as Spark's Kafka source does. It can't tell the coordinator,
 which it may not reach. So the process that replays the batch reads it first, and has exactly those records rejected
-(docs/adr/0042). Rule: the rejection is durable before any task reads, so such a record is never accepted.
-"""
+(docs/adr/0042). Rule: the rejection is durable before any task reads, so such a record is never accepted."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Spark 4.0 and 4.1 do not tell the source that this batch was committed; otherwise the next run of the query completes it
 (docs/run/spark.md, "Which Spark has what"). The query's progress names the end of the last committed batch, since Spark
-reports a batch after it has written ``commits/N`` (docs/trust/facts.md, S28).
-"""
+reports a batch after it has written ``commits/N`` (docs/trust/facts.md, S28)."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]
 
     Raises:
         QueryStillRuns: the query has not ended; its own reader will complete the batch.
-        ShareGroupError: an option is wrong, or the coordinator refuses the request.
-    """
+        ShareGroupError: an option is wrong, or the coordinator refuses the request."""
     parsed = SourceOptions.parse(options)
     if query.isActive:
         raise QueryStillRuns(query=query.name or str(query.id))

@@ -1,8 +1,7 @@
 """How long a request for records waits at the coordinator: longer each time while the query is idle.
 
 Rule: Spark asks the sources of a query one after the other, so the wait becomes short again after a batch of any
-source. Such a batch shows itself by a call of ``commit`` or ``partitions``, or by a late next request.
-"""
+source. Such a batch shows itself by a call of ``commit`` or ``partitions``, or by a late next request."""
 
 from __future__ import annotations
 

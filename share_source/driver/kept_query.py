@@ -2,8 +2,7 @@
 
 Each start from the same checkpoint replays the batch that failed, and counts as a try of its records, as the start of a
 new process does (docs/learn/concepts.md, "Isolation"). So a bad record is found within seconds. Rule: the state is in
-the group and in the checkpoint, never here: a process that is killed at any time leaves what a failed query leaves.
-"""
+the group and in the checkpoint, never here: a process that is killed at any time leaves what a failed query leaves."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
         TypeError: ``start`` is no function, or does not return a query.
         CheckpointChanged: ``start`` returned a query with another checkpoint.
         StreamingQueryException: the query ended with an error that a restart does not mend, or too often.
-        Exception: ``start`` raised it, or the Spark session has ended.
-    """
+        Exception: ``start`` raised it, or the Spark session has ended."""
     given: object = start
     if not callable(given):
         raise TypeError(

@@ -1,7 +1,6 @@
 """Warnings in the driver's log about records that a query's batch lacks: one line for each reason.
 
-A line has the count, the first ranges and the reason, so that thousands of ranges do not flood the log.
-"""
+A line has the count, the first ranges and the reason, so that thousands of ranges do not flood the log."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ committed (docs/trust/facts.md, S25). ``latestOffset()`` after ``partitions(star
 
 Rule: a reader never guesses which batch was committed. If the calls come in another order, it refuses. Spark's wrapper
 for AvailableNow calls ``latestOffset()`` before Spark has read its log, so a committed batch and a batch to replay
-would look alike.
-"""
+would look alike."""
 
 from __future__ import annotations
 

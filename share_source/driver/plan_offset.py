@@ -8,8 +8,7 @@ offset names the group and the member only. Shape::
      "plan": {"orders": {"id": "T…", "0": "0-3999:1"}}}
 
 A range is ``first-last:delivery_count``; several are joined by commas. Offsets are inclusive. Every range of the plan
-is logged, however many there are: the coordinator acquires at most 10,000 ranges for a plan.
-"""
+is logged, however many there are: the coordinator acquires at most 10,000 ranges for a plan."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class PlanOffset:
         Raises:
             CheckpointOfAnotherSource: another source wrote the offset, by its form.
             UnreadableOffset: another version of this source wrote the offset, and this version can't read it.
-            ForeignCheckpoint: a query of another share group wrote the offset.
-        """
+            ForeignCheckpoint: a query of another share group wrote the offset."""
         check_ours(offset, starts_at)
         try:
             check_version(offset.get("version"), SPARK_OFFSET)

@@ -4,8 +4,7 @@ Spark runs a reader in a Python process of its own on the driver's host (docs/tr
 
 The reader calls only the coordinator: it acquires, starts and completes plans, and cuts each plan into tasks. Executors
 read the tasks' records from the brokers. Rule: everything that must survive a crash is in the coordinator's state or in
-Spark's log, never in the reader.
-"""
+Spark's log, never in the reader."""
 
 from __future__ import annotations
 
@@ -184,8 +183,7 @@ class PlanReader(DataSourceStreamReader):
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
             RefusedOption: the group is ordered, and an option would cut its partitions.
             PlanDiffersFromLog: the group's plan differs from the plan in Spark's log; nothing was changed.
-            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
-        """
+            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request."""
         self._pace.busy()
         offset = PlanOffset.parse(end, self._options.group_id, starts_at=start)
         if not offset.plan_id or start == end:

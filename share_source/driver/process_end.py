@@ -3,8 +3,7 @@
 Java has closed its ends of this process's pipes by then (seen), so standard error no longer reaches the driver's log.
 The last lines go to the driver's own standard error instead, if the system shows it (Linux's /proc) and a line there
 does no harm. Rule: the process ends, even if its main thread waits for a reply, or the function hangs. At SIGTERM a
-thread of its own runs the function, for up to LONGEST_S, and then ends the process.
-"""
+thread of its own runs the function, for up to LONGEST_S, and then ends the process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The log lines of a query's source: ``started``, ``reads``, the configs, options without an effect, and ``ended``.
 
-Rule: the lines show what the coordinator replied, and no query fails because of a line.
-"""
+Rule: the lines show what the coordinator replied, and no query fails because of a line."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The order of Spark's calls tells which batch is committed (share_source.driver.logged_end). A plan has at most
 maxOffsetsPerTrigger records with any trigger, since Spark does not say which trigger runs. AvailableNow is one batch,
-whose plan is completed when the query starts again.
-"""
+whose plan is completed when the query starts again."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class StreamReaderWithoutStart(PlanReader):
 
         Raises:
             LogNotTold: the order of the calls does not tell which batch is committed.
-            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request.
-        """
+            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request."""
         try:
             committed = dict(self._log.latest_asked(self.initialOffset()))
         except LogNotTold as error:

@@ -1,8 +1,7 @@
 """The reader of a query that can't be read: its first call raises the named error.
 
 Spark hides an error that ``streamReader`` raises. Its process for a source then calls ``stop`` on a reader that does
-not exist, and Spark shows that error instead (seen in 4.2 and 4.3; read in 4.0 and 4.1).
-"""
+not exist, and Spark shows that error instead (seen in 4.2 and 4.3; read in 4.0 and 4.1)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ records.
 The consumers join no consumer group: they assign partitions at explicit offsets, and commit nothing. Rules: a consumer
 belongs to one task at a time. If a task fails or ends early, its consumers are closed, since their positions are not
 certain. An idle consumer is parked after PARK_AFTER_S, which frees its memory and stops its fetching, and closed after
-CLOSE_AFTER_S.
-"""
+CLOSE_AFTER_S."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ A plan has offset ranges; a task may read parts of several partitions, and a lar
 - A task costs about 70 ms before its first row, so a small batch is one task.
 - In an ordered group (share.order=partition) all ranges of a partition are in one task.
 
-A "record" is an offset here: nobody has read the log yet, so gaps count too.
-"""
+A "record" is an offset here: nobody has read the log yet, so gaps count too."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ def plan_tasks(
     """Returns the tasks of a batch, in the order of their ranges; none for an empty plan.
 
     No task has more than ``max_records_per_partition`` records. There are at least ``min_partitions`` tasks, or one for
-    each record if there are fewer records. If the group is ``ordered``, neither limit may be given.
-    """
+    each record if there are fewer records. If the group is ``ordered``, neither limit may be given."""
     parts = _in_order(partitions)
     total = sum(part.records for part in parts)
     if not total:

@@ -2,8 +2,7 @@
 
 Rule: a cursor picks a record if and only if its offset is in a range. All offsets below ``position`` have been seen:
 records, holes between ranges, and offsets without a record (compaction, transaction markers). The compiled reader has
-the same rule in ``native/drain.c`` (``take_record``).
-"""
+the same rule in ``native/drain.c`` (``take_record``)."""
 
 from __future__ import annotations
 

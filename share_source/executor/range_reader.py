@@ -430,8 +430,7 @@ class Reader:
         Raises:
             ReadTimeout: no record came within ``poll_timeout_ms``.
             RecordsGone: that, and a log ends below the records that are still to be read, with failOnDataLoss=true.
-            BrokerSecurityFailed: the brokers have refused the client's credentials for REFUSED_S.
-        """
+            BrokerSecurityFailed: the brokers have refused the client's credentials for REFUSED_S."""
         silent_s = self._silence.lasts_s()
         remaining_s = self._task.poll_timeout_ms / 1000 - silent_s
         if not self._open:
@@ -463,8 +462,7 @@ class Reader:
         For a while, a new leader's high watermark may be lower than the old leader's, without any loss. That leader
         returns no records, as at the end of a log, but answers the request for the end with OFFSET_NOT_AVAILABLE
         (KIP-207), so no records are given up. Brokers without KIP-207 return the lower end: only the poll timeout
-        protects their records, since this is called after it.
-        """
+        protects their records, since this is called after it."""
         lost = False
         for cursor in [cursor for key, cursor in self._open.items() if key in self._ended]:
             try:

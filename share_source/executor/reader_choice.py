@@ -1,8 +1,7 @@
 """Which reader the tasks of this process use: the compiled one (``native``) or Python's (``python``).
 
 The environment variable SHAREGROUP_READER decides. Without it, the compiled reader is used if its module was built and
-finds a suitable librdkafka. The choice is made once per process.
-"""
+finds a suitable librdkafka. The choice is made once per process."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def reader_choice() -> ReaderChoice:
 
     Raises:
         UnknownReader: SHAREGROUP_READER has an unknown value.
-        NativeReaderMissing: SHAREGROUP_READER demands the compiled reader, and it can't be used here.
-    """
+        NativeReaderMissing: SHAREGROUP_READER demands the compiled reader, and it can't be used here."""
     wanted = wanted_reader()
     if wanted == PYTHON:
         return ReaderChoice(PYTHON, f"{VARIABLE}=python")

@@ -1,8 +1,7 @@
 """Turns messages into Arrow columns, a whole column at a time.
 
 Python handles each record only for its value, key and timestamp. What many records share (topic, partition, delivery
-count, receipt digest) Arrow repeats in C, and it counts up offsets without a gap.
-"""
+count, receipt digest) Arrow repeats in C, and it counts up offsets without a gap."""
 
 from __future__ import annotations
 

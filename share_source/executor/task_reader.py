@@ -6,8 +6,7 @@ the log. Lost records fail the task with a named error, or are logged (failOnDat
 
 If a topic was deleted and created again, a cached consumer never continues from the old topic's records to the new
 one's, since a plan names the topic's id. The task itself does not ask the cluster for that id, which would cost a round
-trip on a new connection: the coordinator compares ids when it starts the plan, just before the tasks.
-"""
+trip on a new connection: the coordinator compares ids when it starts the plan, just before the tasks."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
         ReadTimeout: no record came within ``poll_timeout_ms``.
         ReadDenied: the brokers refuse access to the topic.
         ReadFailed: reading failed with a permanent error.
-        BrokerSecurityFailed: the brokers refuse the client's credentials.
-    """
+        BrokerSecurityFailed: the brokers refuse the client's credentials."""
     log_for_query(group=task.group_id)
     native = is_native()
     with no_collector(), open_readers(task, native) as readers:

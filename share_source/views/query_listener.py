@@ -2,8 +2,7 @@
 state of its share group. It also warns if a watermark dropped rows of a batch.
 
 Rule: no query fails or waits because of the listener. Spark calls it beside the queries, and the line says if a
-coordinator does not answer.
-"""
+coordinator does not answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The views as DataFrames: ``spark.read.format("sharegroup").option("view", "offsets")``.
 
 Rule: the driver reads the group when Spark plans the read, so that no executor starts a coordinator. But a task reads
-dead letters, since a topic may have more of them than a driver should hold.
-"""
+dead letters, since a topic may have more of them than a driver should hold."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class ViewOptions:
 
         Raises:
             InvalidOption: there is no such view.
-            UnknownOption, RefusedOption, MissingOption, UnknownConfig: as for the source.
-        """
+            UnknownOption, RefusedOption, MissingOption, UnknownConfig: as for the source."""
         given = by_lower_name(options)
         view = given[VIEW].strip()
         if view not in tables.SCHEMAS:

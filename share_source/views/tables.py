@@ -152,8 +152,7 @@ def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, top
     Raises:
         MissingOption: neither a topic nor a group is named, or the group has no dead letter topic.
         GroupIdNotFound: no topic is named, and the group does not exist.
-        UnknownTopic: the cluster has no such topic.
-    """
+        UnknownTopic: the cluster has no such topic."""
     return pa.concat_tables(dead_letter_tables(conf, dead_letter_topic(conf, group_id, topic), group_id))
 
 

@@ -3,8 +3,7 @@
 Rule: it waits for the end of its standard input, a pipe from the broker's process, which ends with that process also by
 SIGKILL. A coordinator that is starting holds the start lock until it serves; then it is found and ended as well.
 
-    python -m sharegroup.demo.broker_end FOLDER RUNTIME KEY CLUSTER_ID LOGS
-"""
+    python -m sharegroup.demo.broker_end FOLDER RUNTIME KEY CLUSTER_ID LOGS"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 what the embedded broker can't: it creates topics by request, finds the offset of a timestamp, and refuses transactions.
 
 Rule: clients know this address alone, so that every request comes here. The requests of a connection are answered one
-after another, as by Kafka's brokers.
-"""
+after another, as by Kafka's brokers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads the dead letter topic as any consumer may: a dead letter is a Kafka record with headers (KIP-1191).
 
-Rule: it only reads, from the topic's start. A dead letter that was written twice is returned twice.
-"""
+Rule: it only reads, from the topic's start. A dead letter that was written twice is returned twice."""
 
 from __future__ import annotations
 

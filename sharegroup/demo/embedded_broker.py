@@ -2,8 +2,7 @@
 
 Rule: it is for demos and tests only. It keeps everything in memory and ends with its owner; other processes of this
 host can use it. It creates topics when they are first named, with PARTITIONS_PER_TOPIC partitions. It has no
-controller: no topic ids, no topic configs, no delete-records, no create-topics. It knows no offset of a timestamp.
-"""
+controller: no topic ids, no topic configs, no delete-records, no create-topics. It knows no offset of a timestamp."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class EmbeddedBroker:
     >>> with EmbeddedBroker() as broker:  # doctest: +SKIP
     ...     broker.create_topic("orders")
     ...     print(broker.bootstrap_servers)
-    127.0.0.1:40161
-    """
+    127.0.0.1:40161"""
 
     def __init__(self, brokers: int = 1) -> None:
         """Prepare a cluster of `brokers`; it starts with the `with` block, or with `start()`."""

@@ -1,7 +1,6 @@
 """Asks the coordinator for the share group's state: members, lag, archived records.
 
-Rule: it only reads. The demo is no member of the group.
-"""
+Rule: it only reads. The demo is no member of the group."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ the notebooks and tests of programs.
 
 Rule: programs need no option for it. The embedded broker can't keep state, so a coordinator with its state in a
 temporary file runs where clients of the default store look for it. Nothing is left when the block ends, however it
-ends: a second process (:mod:`sharegroup.demo.broker_end`) cleans up when it sees that this one is done, or is gone.
-"""
+ends: a second process (:mod:`sharegroup.demo.broker_end`) cleans up when it sees that this one is done, or is gone."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def local_broker(
 
     Raises:
         PortNotFree: the port can't be had.
-        UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used.
-    """
+        UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used."""
     cluster_id = f"in-memory-{uuid.uuid4().hex}"
     with EmbeddedBroker() as embedded, fixed_port(port, embedded, cluster_id) as found:
         folder = tempfile.mkdtemp(prefix="sharegroup-broker-")

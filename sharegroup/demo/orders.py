@@ -1,7 +1,6 @@
 """The orders: numbered from 0, in one partition of the topic ``orders``, so that an order's number is its offset.
 
-A few of each thousand are broken, as a faulty shop may write them (BROKEN).
-"""
+A few of each thousand are broken, as a faulty shop may write them (BROKEN)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ clean-up.
 Rule: the query's program has no code of the demo. This process reads standard input, a pipe from the demo; its end
 means that the demo has ended. Spark's JVM and workers watch this process in the same way.
 
-    python -m sharegroup.demo.parent_watch MODULE ARGUMENTS...
-"""
+    python -m sharegroup.demo.parent_watch MODULE ARGUMENTS..."""
 
 from __future__ import annotations
 

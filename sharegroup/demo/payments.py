@@ -1,8 +1,7 @@
 """A fake payment service that is sometimes too busy, like a service that a query calls over a network.
 
 It keeps its requests in files, which the demo reads. Rule: it gives one answer to one idempotency key. A batch that is
-replayed after a crash sends the same key again, and gets the same answer.
-"""
+replayed after a crash sends the same key again, and gets the same answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The demo's processes: each query's program, with Spark's JVM and its Python workers, and the coordinator.
 
 Rule: the demo ends only processes that it started. A query's processes are those of its session (``setsid``): Spark
-puts its workers into process groups of their own, but they stay in the session.
-"""
+puts its workers into process groups of their own, but they stay in the session."""
 
 from __future__ import annotations
 

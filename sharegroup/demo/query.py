@@ -1,8 +1,7 @@
 """A query of the story: its process, and its batches, bills and state, as its files show them.
 
 Rule: the demo knows a query only by its files. Spark writes a batch's offset, which is the plan, to
-``checkpoint/offsets`` before the batch runs, and ``checkpoint/commits`` after it.
-"""
+``checkpoint/offsets`` before the batch runs, and ``checkpoint/commits`` after it."""
 
 from __future__ import annotations
 

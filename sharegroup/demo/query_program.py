@@ -7,8 +7,7 @@ it *accepts* all others, and bills them.
 Two rules keep every order in the output once, also if a batch is replayed after a crash: the batch *replaces* its
 output of a (query, batch id), and it decides about an order as before, since it calls the service with the same key.
 
-    python -m sharegroup.demo.query_program NAME BOOTSTRAP_SERVERS FOLDER PAYMENTS
-"""
+    python -m sharegroup.demo.query_program NAME BOOTSTRAP_SERVERS FOLDER PAYMENTS"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 Broken orders become dead letters meanwhile, and released orders are delivered again.
 
 Rule: each step waits for an observable event (the group's members, Spark's log, files), within a limit; never for a
-fixed time.
-"""
+fixed time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The requests and answers of Kafka's protocol that the quickstart's broker changes. Pure.
 
 Rule: clients are told of no newer version than NEWEST has. In those versions no field has a tag, so that each is read
-with `struct`, and no request needs the topic ids that the embedded broker lacks.
-"""
+with `struct`, and no request needs the topic ids that the embedded broker lacks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The demo's folder: the demo and its processes write all their files into it, and the demo deletes it.
 
 Rule: the demo reads and writes none of the user's files. The coordinator's endpoint, Spark's settings, its
-temporary files and its sockets are all in this folder; the logs are in a second one, which a failed demo keeps.
-"""
+temporary files and its sockets are all in this folder; the logs are in a second one, which a failed demo keeps."""
 
 from __future__ import annotations
 

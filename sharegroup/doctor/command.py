@@ -43,8 +43,7 @@ def doctor(cluster: Cluster, group_ids: tuple[str, ...], held_longer_than_ms: in
     Examples:
       sharegroup doctor --bootstrap-server localhost:9092
       sharegroup doctor --bootstrap-server localhost:9092 \\
-          --group billing --held-longer-than-ms 60000
-    """
+          --group billing --held-longer-than-ms 60000"""
     from coordinator.protocol.errors import GroupIdNotFound
     from sharegroup.doctor.facts import Examination  # importing takes a second, which --help does not need
     from sharegroup.doctor.findings import Severity

@@ -1,7 +1,6 @@
 """Asks coordinators and brokers for the facts of the doctor's rules.
 
-Rule: nothing is started or changed. If a fact can't be read, it is left out, and its rules find nothing.
-"""
+Rule: nothing is started or changed. If a fact can't be read, it is left out, and its rules find nothing."""
 
 from __future__ import annotations
 

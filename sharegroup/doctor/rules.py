@@ -1,7 +1,6 @@
 """The rules of the doctor: each takes facts and yields findings. Pure: no I/O, no clock.
 
-Rule: a finding names its cause with topic, partition, offset and member, and says what to do.
-"""
+Rule: a finding names its cause with topic, partition, offset and member, and says what to do."""
 
 from __future__ import annotations
 

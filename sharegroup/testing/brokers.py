@@ -1,8 +1,7 @@
 """The brokers in memory of this process's tests.
 
 Rule: when a block ends, also by a failure, the queries that began within the block are stopped first: their processes
-would start another coordinator.
-"""
+would start another coordinator."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def broker(topics: Topics = MappingProxyType({})) -> Iterator[str]:
 
     Raises:
         UnusableTopicName, UnusableRecord, RecordsNotKept: as of ``produce``.
-        ShareGroupError: the coordinator can't be started.
-    """
+        ShareGroupError: the coordinator can't be started."""
     wanted, owner = checked(topics), os.getpid()
     before = _queries().keys()
     with local_broker(configs=CONFIGS) as local, contextlib.ExitStack() as cleanup:
@@ -78,8 +76,7 @@ def produce(topics: Topics, *, address: str | None = None) -> None:
     Raises:
         NoTestBroker: no broker runs there.
         UnusableTopicName, UnusableRecord: a topic or a record can't be used.
-        RecordsNotKept: the broker does not have all of the records.
-    """
+        RecordsNotKept: the broker does not have all of the records."""
     put(running("produce", address).embedded, checked(topics))
 
 

@@ -20,8 +20,7 @@ def dead_letters(group: str | None = None, *, topic: str | None = None, address:
         GroupIdNotFound: nobody has joined the group.
         ValueError: the topic has records, and none of them is a dead letter.
         UnknownTopic: the broker has no such topic.
-        NoTestBroker: no broker runs there.
-    """
+        NoTestBroker: no broker runs there."""
     if group is None and topic is None:
         raise TypeError("dead_letters() needs a group, as dead_letters('billing'), or a topic, as topic='dlq'")
     broker, kinds = running("dead_letters", address), list[bool]()

@@ -1,7 +1,6 @@
 """What became of the records of a group.
 
-Rule: an outcome is what the group's state log says of the record. A log that no longer says it is an error.
-"""
+Rule: an outcome is what the group's state log says of the record. A log that no longer says it is an error."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def outcomes(group: str, *, address: str | None = None) -> list[Outcome]:
     Raises:
         GroupIdNotFound: nobody has joined the group.
         OutcomesNotKnown: the log no longer has the outcome of a record, or there are more than MOST records.
-        NoTestBroker: no broker runs there.
-    """
+        NoTestBroker: no broker runs there."""
     broker = running("outcomes", address)
     with broker.admin() as admin:
         description = described(admin, group)

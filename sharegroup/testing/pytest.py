@@ -1,7 +1,6 @@
 """The fixture for a test project: its conftest.py imports it, and nothing else of pytest is changed.
 
-from sharegroup.testing.pytest import sharegroup_broker
-"""
+from sharegroup.testing.pytest import sharegroup_broker"""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def checked(topics: object) -> dict[str, list[Record]]:
     Raises:
         TypeError: ``topics`` is no mapping.
         UnusableTopicName: a name can't be a topic's.
-        UnusableRecord: a record is of another type, or names a partition that there is not.
-    """
+        UnusableRecord: a record is of another type, or names a partition that there is not."""
     if not isinstance(topics, Mapping):
         kind = type(topics).__name__
         raise TypeError(f"topics is a dict, as {{'orders': ['a record']}}, and {topics!r} is of type {kind}")
@@ -67,8 +66,7 @@ def put(embedded: EmbeddedBroker, topics: Mapping[str, list[Record]]) -> None:
 
     Raises:
         UnusableRecord: its headers can't be a record's.
-        RecordsNotKept: the broker does not have all of the records.
-    """
+        RecordsNotKept: the broker does not have all of the records."""
     refused: dict[str, KafkaError] = {}
 
     def delivered(error: KafkaError | None, message: Message) -> None:

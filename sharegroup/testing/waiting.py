@@ -1,8 +1,7 @@
 """Waits until a group is done with its topics.
 
 Rule: a group is done when its lag is 0: no record is left to deliver, is held, waits for another delivery, or waits for
-its dead letter. The lag is counted anew at each look, to the ends that the logs have then.
-"""
+its dead letter. The lag is counted anew at each look, to the ends that the logs have then."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None
         TypeError: ``group`` is no text, or ``timeout_s`` no number.
         ValueError: ``timeout_s`` is negative or nan.
         NotDone: records are left after ``timeout_s``; it names them, their state, and what happened to them last.
-        NoTestBroker: no broker runs there.
-    """
+        NoTestBroker: no broker runs there."""
     if not isinstance(group, str):
         raise TypeError(f"group is a group's id, and {group!r} is of type {type(group).__name__}")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):

@@ -3,8 +3,7 @@ these.
 
 Rule: only what was shown is carried out, on the group that was shown, and after no other action. A reset uses the
 offsets that were shown, since the ends of logs move. If an action's numbers have changed in another way, they are shown
-again instead.
-"""
+again instead."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class Kind:
     read: reads the form. call: carries the action out, or dry-runs it.
     is_steady: the dry run says the same again, unless somebody has changed the group. If it says something else when
         the person confirms, the page shows that, and does nothing. False where a working group changes the numbers.
-    fixed: returns the arguments of the real call, from the form's values and the dry run that was shown.
-    """
+    fixed: returns the arguments of the real call, from the form's values and the dry run that was shown."""
 
     read: Callable[[Visit], Values]
     call: Callable[..., Answer]

@@ -1,8 +1,7 @@
 """The page as a Starlette application: its addresses, sign-in and sign-out, static files, and the event stream that
 notifies open pages.
 
-Rule: each address names the right that it needs.
-"""
+Rule: each address names the right that it needs."""
 
 from __future__ import annotations
 

@@ -77,8 +77,7 @@ def web(
     Examples:
       sharegroup web --bootstrap-server localhost:9092
       sharegroup web --bootstrap-server localhost:9092 --token-file tokens \\
-          --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key
-    """
+          --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key"""
     check_installed()
     from coordinator.service.process.end_signals import set_by_signal
     from coordinator.service.process.log_format import TEXT, log_lines

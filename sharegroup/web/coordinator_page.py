@@ -1,7 +1,6 @@
 """The page beside a standalone coordinator, in its process (share.coordinator.web.port).
 
-Rule: the page calls the coordinator as any client does, at its address and with tokens.
-"""
+Rule: the page calls the coordinator as any client does, at its address and with tokens."""
 
 from __future__ import annotations
 

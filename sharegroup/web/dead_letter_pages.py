@@ -1,8 +1,7 @@
 """The pages of a group's dead letters: the newest with their reasons, single ones, and their redrive.
 
 Rule: shown and redriven are only dead letters of the named group, from topics that the person's token may read. A
-redrive is confirmed after its dry run.
-"""
+redrive is confirmed after its dry run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Has the doctor examine groups in a thread, and keeps the findings for a few seconds.
 
 Rule: a page waits only briefly for the doctor. If a group has many runs, its page appears before the doctor has
-finished.
-"""
+finished."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The forms of the page: their fields, and the texts beside the fields.
 
-Rule: an error names a field by the text beside it, and the form stands below the error as it was filled in.
-"""
+Rule: an error names a field by the text beside it, and the form stands below the error as it was filled in."""
 
 from __future__ import annotations
 

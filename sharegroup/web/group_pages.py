@@ -1,8 +1,7 @@
 """The pages of a group, with the doctor's findings and a strip of each partition, and of one partition down to single
 offsets.
 
-Rule: a page makes a limited number of calls, however many partitions, members and runs the group has.
-"""
+Rule: a page makes a limited number of calls, however many partitions, members and runs the group has."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks every request before a page sees it: its sender, its size and its duration. Adds headers to every answer.
 
 Rule: a request that is refused here reaches no coordinator. Rights are checked elsewhere: ``app.py`` says which right
-an address needs, and ``site.py`` checks it.
-"""
+an address needs, and ``site.py`` checks it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The numbers of each group in the last hour, in memory, and their sparklines as SVG.
 
-Rule: a group's history has a fixed size, however long the page runs and however often it reads the group.
-"""
+Rule: a group's history has a fixed size, however long the page runs and however often it reads the group."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs redrives in a thread, one after another, since a dead letter topic may be long. Pages poll their progress.
 
-Rule: a redrive continues when its page is closed, and its result is kept.
-"""
+Rule: a redrive continues when its page is closed, and its result is kept."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Why a person should look at a group.
 
 Rule: losses come first, then what is stuck, then what is slow, then what nobody consumes. An abandoned group only
-waits; a record that was given up is gone.
-"""
+waits; a record that was given up is gone."""
 
 from __future__ import annotations
 

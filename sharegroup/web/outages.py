@@ -1,7 +1,6 @@
 """Notices within seconds that the brokers or a coordinator do not answer.
 
-Rule: the page says so at once, and shows the last known state, without waiting until a call has failed.
-"""
+Rule: the page says so at once, and shows the last known state, without waiting until a call has failed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The page's address in browsers, if it is behind a proxy: links, cookie and checks use it.
 
 Rule: only the command sets the address. No header of a request (X-Forwarded-*, Forwarded) changes it, since anybody may
-send one.
-"""
+send one."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ def show_content(visit: Visit) -> Response:
 
     Raises:
         BadRequest: there is no such form.
-        TopicNotAllowed: the person's token may not read the topic.
-    """
+        TopicNotAllowed: the person's token may not read the topic."""
     partition, offset, form = partition_of(visit), visit.number("offset"), checked_form(visit.text("form"))
     visit.caller.topics.check_source(partition.topic)
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)

@@ -1,8 +1,7 @@
 """Reads records and dead letters for the page, and shows bytes as text, JSON or hexadecimal digits.
 
 Rule: only the groups' own topics are read: those that they subscribe to, and their dead letter topics. The page shows a
-limited part of a record.
-"""
+limited part of a record."""
 
 from __future__ import annotations
 

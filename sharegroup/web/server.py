@@ -1,8 +1,7 @@
 """Serves the page with uvicorn: its address, its certificate, its limits.
 
 Rule: without TLS only this host can connect. A client that is slow, or opens many connections, does not slow others
-down.
-"""
+down."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class Address:
 
         Raises:
             WebTlsRequired: other hosts could reach the page without TLS.
-            WebNotAvailable: the certificate or its key is missing, or can't be used.
-        """
+            WebNotAvailable: the certificate or its key is missing, or can't be used."""
         if bool(self.certificate) != bool(self.key):
             raise self.unavailable("TLS needs --tls-certificate and --tls-key")
         if not self.certificate and not is_loopback(self.host):

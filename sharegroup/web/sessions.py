@@ -1,8 +1,7 @@
 """Keeps who is signed in: sessions with their CSRF tokens, and the actions that wait for a confirmation.
 
 Rule: the browser has only the random name of its session. Sessions, their pending actions and sign-in attempts are
-limited in number and in time.
-"""
+limited in number and in time."""
 
 from __future__ import annotations
 

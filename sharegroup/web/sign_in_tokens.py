@@ -2,8 +2,7 @@
 
 Rule: standalone coordinators check tokens themselves, and every call of the session carries the token, so that their
 audit log names the person. A coordinator on demand belongs to the user who runs the page, so the page checks tokens
-against a file of its own.
-"""
+against a file of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The parts of the page that its requests share, and the one way in which a request becomes an answer.
 
-Rule: a handler is called only with a session that has the right for it and, for a POST, with a form of this page.
-"""
+Rule: a handler is called only with a session that has the right for it and, for a POST, with a form of this page."""
 
 from __future__ import annotations
 
@@ -304,8 +303,7 @@ def _check(visit: Visit, right: str) -> None:
 
     Raises:
         NotSignedIn, NotAllowed: the session is missing, or lacks the right.
-        Forged: the form belongs to no such session.
-    """
+        Forged: the form belongs to no such session."""
     if not right:
         return
     if visit.session is None:

@@ -1,8 +1,7 @@
 """Draws the window of a share partition: a strip of its offsets, coloured by state, to scale.
 
 Rule: a strip has a limited number of pieces, however many runs the window has. If not all runs were scanned, the strip
-says so, and a piece shows the share of each state among the scanned ones.
-"""
+says so, and a piece shows the share of each state among the scanned ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Decides which characters the page shows as they are, and writes JSON with line breaks.
 
 Rule: the page shows what is there. A character that changes the direction of text is made visible, and JSON is indented
-without changing a number, a name or their order.
-"""
+without changing a number, a name or their order."""
 
 from __future__ import annotations
 

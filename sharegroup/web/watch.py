@@ -2,8 +2,7 @@
 
 Rule: the page of all groups asks no coordinator. The scans take a fixed part of the time, so groups with many runs, or
 many groups, are scanned less often and do not slow down their coordinators. The groups of open pages are scanned in
-between, for up to half of that time.
-"""
+between, for up to half of that time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Finds what the page offers in place of a command that the doctor prints: a button with the same action, a link to
 what the command shows, or a sentence why there is neither.
 
-Rule: a button is a form of the page. Its action is dry-run first, with the rights of the person who asks.
-"""
+Rule: a button is a form of the page. Its action is dry-run first, with the rights of the person who asks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The page's own words for errors whose texts are written for the command line.
 
-Rule: no error on the page names a command or a flag; it names what the page has.
-"""
+Rule: no error on the page names a command or a flag; it names what the page has."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ its log, so the batch does not wait for the brokers.
 
 Rule: an answer serves the process that acquired the plan, once, and for ANSWERS_MS after its request. A replay, a later
 start, and a plan with other partitions ask the brokers again. So does a start if the answer says that a topic is
-deleted.
-"""
+deleted."""
 
 from __future__ import annotations
 

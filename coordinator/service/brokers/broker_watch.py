@@ -1,8 +1,7 @@
 """A cache of the cluster's topics, log starts and end offsets, and a thread that refreshes the ends while members wait.
 
 The thread fetches the ends of all awaited partitions in one call, every 20 to 100 ms: more often after an end has
-moved. After some seconds without a moved end it fetches every 250 ms. It fetches nothing while no member waits.
-"""
+moved. After some seconds without a moved end it fetches every 250 ms. It fetches nothing while no member waits."""
 
 from __future__ import annotations
 
@@ -339,8 +338,7 @@ class AwayPartitions:
     it read others. A thread asks these leaders until they answer. Thread-safe. ``back`` is called when a leader has
     answered again.
 
-    Rule: only an answer of the leader ends this state. Meanwhile only requests that need this leader wait for it.
-    """
+    Rule: only an answer of the leader ends this state. Meanwhile only requests that need this leader wait for it."""
 
     def __init__(self, cluster: KafkaCluster, back: Callable[[], None]) -> None:
         self._cluster, self._back = cluster, back

@@ -1,7 +1,6 @@
 """The Kafka cluster as the coordinator uses it: topics with ids and partitions, and offsets. All calls block.
 
-Rule: every failure raises a named error, with the addresses that were tried, and without secrets.
-"""
+Rule: every failure raises a named error, with the addresses that were tried, and without secrets."""
 
 from __future__ import annotations
 
@@ -339,8 +338,7 @@ class KafkaCluster:
 
         Raises:
             BrokerRefused: an error that a retry does not correct.
-            BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
-        """
+            BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client."""
         began_s, attempt_s, pause_s = time.monotonic(), FIRST_ATTEMPT_S, FIRST_RETRY_PAUSE_S
         deadline = began_s + min(timeout_s, self._timeout_ms / 1000)
 

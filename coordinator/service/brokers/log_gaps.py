@@ -11,8 +11,7 @@ again later.
 
 A gap is no loss. Records that Kafka removed before they were done are noticed in
 :mod:`coordinator.service.questions.lost_logs`; ``Runtime._report`` (:mod:`coordinator.service.runtime.runtime`) logs
-and counts them.
-"""
+and counts them."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ earliest record.
 Rule: each partition is decided alone, by topic id. An assignment of one partition says nothing about others. If an
 administrator deleted a partition's state, the next member brings that partition again.
 
-Pure: the offsets of both rules are looked up beforehand; the transaction of the join decides which rule holds.
-"""
+Pure: the offsets of both rules are looked up beforehand; the transaction of the join decides which rule holds."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) 
 
     Raises:
         CoordinatorNotAvailable: the group's subscriptions have changed since the offsets were looked up, so the offset
-        that is needed now is unknown.
-    """
+        that is needed now is unknown."""
     known, begins = Known.of(group), {}
     for p, start in starts.items():
         at = start.earliest if known.has(p) else start.policy

@@ -2,8 +2,7 @@
 offsets.
 
 Rule: a broker that does not know a topic yet, or still knows its predecessor, answers as if the topic was deleted. So
-the brokers are asked again before a topic counts as deleted, and its records as lost.
-"""
+the brokers are asked again before a topic counts as deleted, and its records as lost."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ class Subscription:
         Raises:
             InvalidRequest: more than one of topics, pattern and partitions is given.
             InvalidTopicPattern: the pattern is no regular expression.
-            TopicKept: a topic is one of Kafka's own or ours.
-        """
+            TopicKept: a topic is one of Kafka's own or ours."""
         if sum((bool(self.topics), self.pattern is not None, bool(self.assign))) > 1:
             raise InvalidRequest(
                 what="A subscription is one of topics, topic_pattern and assign, and the request has several."

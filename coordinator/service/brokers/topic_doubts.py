@@ -3,8 +3,7 @@
 Rule: if no broker shows a topic, the topic may be deleted, or the broker that answers may lag behind or have just
 started. The topic's records count as lost only after DOUBT_REFRESHES metadata refreshes (a minute, by default) in which
 it was missing from every answer. The doubt ends when the topic is shown again. A topic that is shown under another id
-needs no doubt. Every check whether a topic is deleted is made here.
-"""
+needs no doubt. Every check whether a topic is deleted is made here."""
 
 from __future__ import annotations
 

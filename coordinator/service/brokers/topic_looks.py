@@ -2,8 +2,7 @@
 
 Rule: a request begins after the call that needs it, or up to FRESH_S earlier. So its answer is newer than what the
 caller did before: a topic that still has its id also had it when the caller's records were read. One request runs at a
-time.
-"""
+time."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ record for the others.
 
 Rule: a dead letter copies the record that was delivered, or none: in a topic that was created again, that offset has
 another record. If the brokers do not show a topic, and it does not count as deleted yet
-(:mod:`coordinator.service.brokers.topic_doubts`), the dead letters that may copy its records wait.
-"""
+(:mod:`coordinator.service.brokers.topic_doubts`), the dead letters that may copy its records wait."""
 
 from __future__ import annotations
 

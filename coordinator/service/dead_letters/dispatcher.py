@@ -3,8 +3,7 @@
 The runtime notifies it of changed groups. Each group with waiting records has a worker, and a small thread pool runs
 the workers. Rules: no request waits for the dispatcher. A group whose dead letter topic can't be written is retried
 after 1 s, later every 30 s, and blocks no other group. The waiting records are part of the groups' state, so they
-survive the coordinator.
-"""
+survive the coordinator."""
 
 from __future__ import annotations
 

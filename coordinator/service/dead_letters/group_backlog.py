@@ -1,8 +1,7 @@
 """The records of a group that wait for their dead letters: a transaction that reads them, and one that archives them.
 
 Rule: no I/O in this module. A read returns a part of the backlog in a fixed order, so that one pass reaches every
-record once, even if some records stay.
-"""
+record once, even if some records stay."""
 
 from __future__ import annotations
 

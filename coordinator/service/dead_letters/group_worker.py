@@ -2,8 +2,7 @@
 
 Rules: a record is archived only once its dead letter is written or not wanted any more, or the log has no such record.
 A crash in between writes the dead letter twice; its origin headers identify the duplicate. A dead letter that can't be
-written now does not block others: the rest of the pass skips the failing partition of the dead letter topic.
-"""
+written now does not block others: the rest of the pass skips the failing partition of the dead letter topic."""
 
 from __future__ import annotations
 
@@ -156,8 +155,7 @@ class GroupWorker:
         Raises:
             TopicNotWritten, TopicNotAllowed, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized,
                 DeadLetterTopicSubscribed: on.failure is hold.
-            BrokerNotReachable, CoordinatorNotAvailable: it may pass.
-        """
+            BrokerNotReachable, CoordinatorNotAvailable: it may pass."""
         name = backlog.config.errors_deadletterqueue_topic_name
         if self._pass.topic == name:
             return True

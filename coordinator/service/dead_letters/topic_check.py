@@ -38,8 +38,7 @@ def check_dead_letter_topic(cluster: KafkaCluster, config: GroupConfig, *, is_re
         DeadLetterTopicSubscribed: the group reads the topic.
         DeadLetterTopicMissing: the topic does not exist, and is not created.
         DeadLetterTopicNotAuthorized: the principal may not describe, create or write to it.
-        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
-    """
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse."""
     name = config.errors_deadletterqueue_topic_name
     check_written(name)
     cluster.allowed.check_dead_letters(name)

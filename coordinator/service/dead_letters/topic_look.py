@@ -2,8 +2,7 @@
 missing topic only when it ends because of it, and its next dead letter may be hours away.
 
 Rule: nothing is created or changed. A topic that the coordinator may not see, or that dead letters create, is not
-reported as missing.
-"""
+reported as missing."""
 
 from __future__ import annotations
 

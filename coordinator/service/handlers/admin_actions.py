@@ -2,8 +2,7 @@
 
 Rules: an action is one transaction of one group, so a crash leaves all of it or nothing. In that transaction the group
 remembers the action, so the action is carried out once (:mod:`coordinator.core.commands.actions`). An action takes a
-group from another coordinator only if it is forced and executed, and the group exists.
-"""
+group from another coordinator only if it is forced and executed, and the group exists."""
 
 from __future__ import annotations
 
@@ -185,8 +184,7 @@ def _chosen(
         TopicNotAllowed: share.coordinator.source.topics does not allow a topic.
         UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
         InvalidReset: the topic was deleted and created anew, and the group does not know that yet; or offsets are
-            asked for, and none are named.
-    """
+            asked for, and none are named."""
     named = dict(request.topics)
     if request.to == "offsets":
         named = _named(request.offsets)

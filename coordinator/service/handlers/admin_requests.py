@@ -1,7 +1,6 @@
 """Handles the requests of people who run groups (:mod:`coordinator.protocol.admin_messages`).
 
-Rule: a read never takes a group from its owner, and writes nothing.
-"""
+Rule: a read never takes a group from its owner, and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Handles the requests: asks the brokers, runs transactions on groups, and waits where a request may wait.
 
 Each request is handled in its caller's thread; only the event loop's thread reads and changes groups. The service keeps
-no state of a group. A handler's view of a group may be old, so the transaction that follows decides again.
-"""
+no state of a group. A handler's view of a group may be old, so the transaction that follows decides again."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ class Handlers:
 
         Raises:
             InvalidRequest: the request has no handler, or lacks a group id.
-            ShareGroupError: the request is refused; the subclass says why.
-        """
+            ShareGroupError: the request is refused; the subclass says why."""
         handler = self.handlers.get(type(request))
         if handler is None or (isinstance(request, GroupRequest) and not request.group_id):
             raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")

@@ -39,8 +39,7 @@ def open_sink(groups: Groups, cluster: KafkaCluster, request: OpenSink) -> SinkO
         GroupTakenOver: another coordinator owns the group. A sink is no new member, so it neither takes a group over
             nor reads another owner's.
         ShareGroupError: a config is refused, or the dead letter topic is missing, can't be written, or is the group's
-            own.
-    """
+            own."""
     view = groups.call(request.group_id, looking(lambda group: _view(group, request)))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)

@@ -1,7 +1,6 @@
 """Answers read requests from a state store that no coordinator serves here. Takes no group, and writes nothing.
 
-Rule: the answers name the store. They have no sessions, which only a coordinator knows.
-"""
+Rule: the answers name the store. They have no sessions, which only a coordinator knows."""
 
 from __future__ import annotations
 

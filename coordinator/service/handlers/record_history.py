@@ -1,8 +1,7 @@
 """Reads the history of a record from the state log, for a person.
 
 Rule: a read is limited in time and in bytes, and one runs at a time. No read runs on the thread of an event loop, so no
-member waits for it.
-"""
+member waits for it."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ def locate(request: ReadHistory) -> Transaction[RecordLocation]:
 
     Raises:
         GroupIdNotFound, UnknownSharePartition: there is none.
-        InvalidRequest: the offset is negative.
-    """
+        InvalidRequest: the offset is negative."""
 
     def look(group: ShareGroup) -> RecordLocation:
         if not group.exists:

@@ -4,8 +4,7 @@ gone.
 Rule: an owner counts as gone only if a broker has taken a question to it, and its patience has passed without an answer
 that this process could have read. To prove that, the process writes a record to its own reply partition and reads it
 back; and the replies' topic must not have been created again meanwhile. When the group is taken, its log must have no
-newer record of the owner.
-"""
+newer record of the owner."""
 
 from __future__ import annotations
 
@@ -172,8 +171,7 @@ class Gateway:
             CoordinatorNotAvailable: no answer came in time.
             OwnerMissing: it does not answer, and this process lacks the ACLs to find out whether it is gone.
             HostTopicNotAuthorized, HostTopicUnfit, BrokerNotReachable: the owner can't be asked.
-            RequestTooLarge: it takes no such request from another host.
-        """
+            RequestTooLarge: it takes no such request from another host."""
         if len(body) > MOST_BODY_BYTES:
             raise RequestTooLarge(name=name, size_bytes=len(body), limit_bytes=MOST_BODY_BYTES)
         writer = self._started(group_id)
@@ -220,8 +218,7 @@ class Gateway:
 
         Raises:
             OwnerAway: it does not.
-            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
-        """
+            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies."""
         self._look(group_id, owner, is_patient=True)
 
     def close(self) -> None:
@@ -313,8 +310,7 @@ class Gateway:
 
         Raises:
             OwnerAway: it has moved, or not answered for its patience; or the first question, if not ``is_patient``.
-            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
-        """
+            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies."""
         writer, end = self._started(group_id), self._transport.log_end(group_id)
         probes: list[_Waiting] = []
         began_s, taken_s = self._transport.now_s(), 0.0

@@ -60,8 +60,7 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
     Raises:
         HostTopicNotAuthorized: it may not, or an administrator has to create them.
         HostTopicUnfit: an administrator has to configure them.
-        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
-    """
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse."""
     admin = new_client(AdminClient, state.client_config())
     with _errors_of(state, "look for it", "the topics"):
         found = admin.list_topics(timeout=state.timeout_s)
@@ -92,8 +91,7 @@ def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
 
     Raises:
         HostTopicUnfit: the principal may not alter it.
-        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
-    """
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse."""
     admin = new_client(AdminClient, state.client_config())
     for name in topics:
         asked, found = ConfigResource(ConfigResource.Type.TOPIC, name), {}

@@ -1,8 +1,7 @@
 """The clocks of a coordinator, and the detection of stalls: times in which it received nothing.
 
 Rule: stalled time counts against no member. A process may be stopped at any point (SIGSTOP, a freezer, swap, a
-suspended host, a long hold of the interpreter), and a round may take long, while members send requests.
-"""
+suspended host, a long hold of the interpreter), and a round may take long, while members send requests."""
 
 from __future__ import annotations
 

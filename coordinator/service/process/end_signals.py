@@ -4,8 +4,7 @@ Rule: a thread sets the event, not a Python signal handler, which runs in the ma
 While the main thread waits for the event, a signal that the kernel gave to another thread would not be handled. If the
 main thread just begins to wait, it holds the lock that the handler needs. The process would then stay for ever (seen:
 three of 600 with busy threads, and a standalone coordinator). The C part of a handler writes the signal's number to a
-pipe, whichever thread received it, and the thread reads it there.
-"""
+pipe, whichever thread received it, and the thread reads it there."""
 
 from __future__ import annotations
 

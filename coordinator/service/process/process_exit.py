@@ -2,8 +2,7 @@
 
 Rule: no thread runs once the process has its exit status. gRPC's threads outlive the last connection and can't be
 joined. An ordinary exit would destroy the global C++ objects that these threads still use, so a process that has done
-its work could end by SIGABRT.
-"""
+its work could end by SIGABRT."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ class StderrCapture:
     while it makes a client. If it waited then for the thread that logs, which needs the GIL, both would wait for ever.
 
     Meanwhile ``logging`` is silent about lines that it can't write (a full disk): it would report each to descriptor 2,
-    as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever.
-    """
+    as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever."""
 
     def __init__(self, once: LogOnce) -> None:
         self._once = once

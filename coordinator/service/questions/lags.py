@@ -1,7 +1,6 @@
 """Describes groups and share partitions with their lag: the brokers say where the logs end.
 
-Rule: if the brokers do not answer, the description comes without the lag.
-"""
+Rule: if the brokers do not answer, the description comes without the lag."""
 
 from __future__ import annotations
 

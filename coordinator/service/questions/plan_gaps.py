@@ -6,8 +6,7 @@ limited time, and the next request for the plan continues there. If a query was 
 still runs, only one of the two requests reads.
 
 Rule: an offset is a gap only if the log was read over it (:mod:`coordinator.service.brokers.log_gaps`), and its topic
-still exists. This is never guessed.
-"""
+still exists. This is never guessed."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class PlanGaps:
 
         While records are quarantined: which quarantined offsets are gaps, and whether the plan to complete had a record
         at all. In explicit mode: which offsets that no sink decided are gaps, since the completion releases the others;
-        ``undecided_left`` says that not all of these offsets are read yet.
-        """
+        ``undecided_left`` says that not all of these offsets are read yet."""
         if request.start and view.undecided and not self._gives_back(view):
             # Never guess: each released record counts a try.
             look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)

@@ -3,8 +3,7 @@
 Rules: an outcome counts as success only if the record is certainly of the group's topic, not of a topic that was
 created again under the name. No record is handed out if its topic has another id by then. A fetch of the ids that
 begins after the request decides. The fetch runs beside the append, and the reply waits for both. The outcome is stored
-in either case: nobody reads the deleted topic's records any more.
-"""
+in either case: nobody reads the deleted topic's records any more."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Acknowledgements as Arrow rows, one row a record: for ShareConsumers with many records. Sinks send outcome_rows.
 
 Pure, and without Python per row: rows become :class:`~coordinator.protocol.messages.AckBatch` runs by comparing
-columns with themselves, shifted by one.
-"""
+columns with themselves, shifted by one."""
 
 from __future__ import annotations
 

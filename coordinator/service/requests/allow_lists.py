@@ -2,8 +2,7 @@
 
 The lists limit what a request names, and what the group may read while it has the request's dead letter topic: other
 members may have wider lists. A stored dead letter topic was named by a token that was allowed to, or that had no lists
-then; the coordinator's keys limit it as well.
-"""
+then; the coordinator's keys limit it as well."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ The logger is ``sharegroup.audit``; a config can name a file for it.
 
 Rule: no action is carried out whose beginning can't be written. Its end is written after the action is durable and
 before its answer is sent. If that fails, the coordinator's log has the line. No line shows a token. Refusals of one
-kind have one line a minute, so that a caller without the right can't push older lines out.
-"""
+kind have one line a minute, so that a caller without the right can't push older lines out."""
 
 from __future__ import annotations
 

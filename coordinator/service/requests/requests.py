@@ -4,8 +4,7 @@ running requests, its handler.
 Rule: no body, however malformed, and no error ends the service; every error is returned as a named error. These checks
 are made in this order: the protocol version, the right, the size of the body; then, by the group's owner, the JSON, the
 rows, and the token's allow lists. Arrow rows come in the body: a stream of Flight would be decompressed before this
-code could look at it (37 kB took 1.2 GB).
-"""
+code could look at it (37 kB took 1.2 GB)."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class Requests:
     and after :meth:`end`.
 
     ``step_down`` is called with the reason why this coordinator shall leave; None: it refuses to. ``open_keys``: as in
-    TokenHolder.
-    """
+    TokenHolder."""
 
     def __init__(
         self,

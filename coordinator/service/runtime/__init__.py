@@ -24,5 +24,4 @@ which runtime.py has, its loop is::
 3. Append: all that a round decided is durable, for each group all of it or nothing, before anybody hears of it. A
    request that decided nothing waits for it, too: an empty append proves that this process still owns the group.
 4. Answer: only then. A group whose append failed is dropped, its requests get an error, and the next request loads it
-   again.
-"""
+   again."""

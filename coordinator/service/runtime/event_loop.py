@@ -3,8 +3,7 @@ runtime.
 
 Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due.
 Before and after each round it checks whether it was stalled, and passes the stalled time to the runtime. While it
-sleeps, the process's stall watch checks, and wakes it after a stall.
-"""
+sleeps, the process's stall watch checks, and wakes it after a stall."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class _EventLoop:
 
         Raises:
             ShareGroupError: the transaction, or a command of it, is refused.
-            CoordinatorNotAvailable: no answer came within ANSWER_TIMEOUT_S, or the loop is closed.
-        """
+            CoordinatorNotAvailable: no answer came within ANSWER_TIMEOUT_S, or the loop is closed."""
         answer = self._submit(group_id, transaction, access)
         try:
             return answer.result(ANSWER_TIMEOUT_S)
@@ -203,8 +201,7 @@ class PartitionedRuntime:
     in one file is one partition.
 
     Rule: a slow partition, or a long load, holds up its own groups only. An event loop is made when one of its groups
-    is asked for.
-    """
+    is asked for."""
 
     def __init__(
         self,

@@ -36,8 +36,7 @@ class GroupLimits:
 
         The transaction raises:
             GroupMaxSizeReached: the group has as many members with a session as it may have.
-            MaxGroupsReached: the group would be one too many.
-        """
+            MaxGroupsReached: the group would be one too many."""
 
         def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
             others = sum(member.active for member in group.members.values() if member.member_id != request.member_id)

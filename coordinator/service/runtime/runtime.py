@@ -5,8 +5,7 @@ that no caller sees, appends all of them at once, and only then answers. Request
 append, too: an owner that was replaced must not answer from memory. If a group's append fails or its outcome is
 unknown, the group is dropped and loaded again; if another owner has the group, it is left to that owner.
 
-This module has no thread and no clock: any thread may ``submit``, one thread at a time calls ``step(now_ms)``.
-"""
+This module has no thread and no clock: any thread may ``submit``, one thread at a time calls ``step(now_ms)``."""
 
 from __future__ import annotations
 

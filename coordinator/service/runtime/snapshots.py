@@ -1,8 +1,7 @@
 """The snapshot of a large group, in steps: one step after each round, so that requests wait for one step at most.
 
 Rule: the snapshot shows the group as it was at one moment. Records that are appended while it is written follow at its
-end. So a load after a crash finds the old log with these records, or the snapshot with them.
-"""
+end. So a load after a crash finds the old log with these records, or the snapshot with them."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ class FromAnotherHost:
 
         Raises:
             NotCoordinator: it is for an earlier or later owner.
-            RequestTooLate: its time is over.
-        """
+            RequestTooLate: its time is over."""
         if self.tenure != tenure:
             raise NotCoordinator(what=f"share group {group_id}")
         if now_ms > self.not_after_ms:

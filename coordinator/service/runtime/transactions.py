@@ -1,8 +1,7 @@
 """The transactions of the requests (:data:`coordinator.service.runtime.transaction.Transaction`).
 
 Rule: no I/O in here. The service asks the brokers beforehand, and passes their answers in :class:`Facts`. A transaction
-runs in one round, so completing, initialising and acquiring are one store transaction.
-"""
+runs in one round, so completing, initialising and acquiring are one store transaction."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ class Facts:
 
     ``gaps``: quarantined offsets without a record. ``processed``: the plan to complete had a record.
     ``undecided_gaps``: offsets without a record among those that no sink decided; ``undecided_left``: how many of these
-    offsets must still be read. ``of_plan``: what the logs of the plan to complete hold now, where that matters.
-    """
+    offsets must still be read. ``of_plan``: what the logs of the plan to complete hold now, where that matters."""
 
     partitions: list[TopicIdPartition]
     log_starts: Mapping[TopicAndPartition, int]
@@ -121,8 +119,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.
         DeadLetterTopicInUse: the configs unset a dead letter topic for which records wait.
         OrderInUse: the configs change share.order while members hold records.
-        TopicNotAllowed: the dead letter topic may not get copies of what the member, or the group, reads.
-    """
+        TopicNotAllowed: the dead letter topic may not get copies of what the member, or the group, reads."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
         begins = where_to_begin(group, starts)  # decided by the subscriptions before this join
@@ -158,8 +155,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
 
     Raises:
         NothingDecided: no sink has ever decided a record of this member; the plan is given back.
-        TooManyRejects: the batch's sinks rejected too many records; those are given back, and the plan is completed.
-    """
+        TooManyRejects: the batch's sinks rejected too many records; those are given back, and the plan is completed."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         given_up: tuple[GivenUp, ...] = ()

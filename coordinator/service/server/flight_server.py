@@ -1,8 +1,7 @@
 """The door for programs: Arrow Flight, one action for each request. The token is checked before anything else.
 
 gRPC receives and decompresses a message before its token is known, so listen only where clients are trusted that far.
-:mod:`coordinator.service.requests` decides what a request may do, and who handles it.
-"""
+:mod:`coordinator.service.requests` decides what a request may do, and who handles it."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     """Serves ``requests`` from its construction until ``shutdown``.
 
     ``tokens``: those that callers may show; a text is one token with all rights. ``greet`` is called with each peer
-    that has shown one, from the server's threads.
-    """
+    that has shown one, from the server's threads."""
 
     def __init__(
         self,

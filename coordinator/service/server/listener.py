@@ -1,8 +1,7 @@
 """The listener of a coordinator: its address, certificate and key.
 
 Rules: a wrong address, certificate or key raises a named error before anything is started. Without TLS the listener
-accepts connections of this host only.
-"""
+accepts connections of this host only."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def listener_of(config: ServerConfig) -> Listener:
         MissingConfig: the certificate has no key, the key no certificate, or an address of all interfaces is not
             accompanied by one that clients can use.
         UnusableFile, UnsafeFile: the certificate or the key can't be read, or others may read the key.
-        ListenerNotAvailable: the address can't be bound.
-    """
+        ListenerNotAvailable: the address can't be bound."""
     found = parse_endpoint(config.share_coordinator_listener)
     assert found is not None
     host, port = found

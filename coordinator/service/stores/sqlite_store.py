@@ -5,8 +5,7 @@ Each record is a row with a checksum, by group and sequence number. A file that 
 The lock may fail to keep a second owner out (its file was deleted; a network file system). Then the next append finds
 the second owner's records and is refused, and the group is loaded again. An open file outlives its deletion, and a
 second owner may then serve a new file of the same name. So each load and each append checks that the file was not
-deleted or replaced.
-"""
+deleted or replaced."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class SqliteStore(SoleOwner):
             StateStoreInUse: another process owns the file.
             StateStoreTooNew, StateStoreTooOld: another version of sharegroup wrote the file.
             StateStoreUnreadable: it is damaged, or not a file of sharegroup.
-            DiskFull: its disk has no space left.
-        """
+            DiskFull: its disk has no space left."""
         self.path = Path(os.path.realpath(path))
         self._check_place()
         # Not singleton, not thread-local: one process may have two owners, and any thread may close a store.

@@ -2,8 +2,7 @@
 ``tests/support/store_contract.py`` checks.
 
 A store is given decisions, and gives back the bytes that it was given. It derives formats of its own, such as Kafka's,
-from the decisions.
-"""
+from the decisions."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Store(Protocol):
         Raises:
             StateRecordUnreadable, StateBatchUnreadable: a record is damaged; the error names it.
             StoreRefused: the store can't answer.
-            ShareGroupError: another process owns the group, or another version of sharegroup wrote it.
-        """
+            ShareGroupError: another process owns the group, or another version of sharegroup wrote it."""
 
     def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
         """Yields the records as ``load`` does, and leaves the group to its owner. None: only the owner can read it."""
@@ -117,8 +115,7 @@ class Store(Protocol):
 
         Raises:
             StoreRefused, StoreOutcomeUnknown: for all groups.
-            StorePartlyFailed: for some of the groups.
-        """
+            StorePartlyFailed: for some of the groups."""
 
     def must_prove(self, group_id: str) -> bool:
         """Whether an answer about the group needs an append first, since another process may own the group by now."""
@@ -129,8 +126,7 @@ class Store(Protocol):
 
         Raises:
             StoreRefused: the log is the old one.
-            StoreOutcomeUnknown: the log is the old one or the new one.
-        """
+            StoreOutcomeUnknown: the log is the old one or the new one."""
 
     def snapshot_in_steps(
         self, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int

@@ -2,5 +2,4 @@
 ShareConsumer's from there into messages (docs/adr/0030).
 
 ``drain.c`` is the part that touches each record; clients, positions, gaps, losses and timeouts are the same code as
-those of the Python path (docs/adr/0030). The folder is optional: without its compiled module tasks read with Python.
-"""
+those of the Python path (docs/adr/0030). The folder is optional: without its compiled module tasks read with Python."""

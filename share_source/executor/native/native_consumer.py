@@ -1,8 +1,7 @@
 """A consumer of the cache whose partitions have queues of their own, which compiled code reads.
 
 Rule: a partition's queue is separated from the client's main queue before the partition is assigned, and for as long as
-it is assigned: nobody would read a record on the main queue.
-"""
+it is assigned: nobody would read a record on the main queue."""
 
 from __future__ import annotations
 

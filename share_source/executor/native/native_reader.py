@@ -1,7 +1,6 @@
 """Reads the ranges of several partitions with a consumer whose records the compiled code takes.
 
-Rule: it differs from Python's reader only in how records get into a batch.
-"""
+Rule: it differs from Python's reader only in how records get into a batch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Rule: the outcome of a write is Kafka's own answer. StoreRefused: the transaction was aborted. Fenced: a newer producer
 has the transactional id. Any other outcome is unknown until the next load, whose fence and first commit end every open
-transaction.
-"""
+transaction."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ class GroupWriter:
         Raises:
             StoreRefused: Kafka did not confirm it.
             StateTopicNotAuthorized, BrokerSecurityFailed: the principal may not, or the brokers refuse it.
-            TransactionsMissing: the brokers have no transactions.
-        """
+            TransactionsMissing: the brokers have no transactions."""
         self.connect()
         try:
             self._producer.init_transactions(self._topic.timeout_s)
@@ -127,8 +125,7 @@ class GroupWriter:
             StoreRefused: nothing was written.
             StoreOutcomeUnknown: the transaction may be committed, now or later.
             Fenced: a newer producer has the group.
-            LogShrunk: the partition is shorter than ``end``; nothing was written.
-        """
+            LogShrunk: the partition is shorter than ``end``; nothing was written."""
         deadline_s = time.monotonic() + self._timeout_s
         try:
             self._deliver(records, deadline_s, count=len(records))

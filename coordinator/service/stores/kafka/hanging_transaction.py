@@ -5,8 +5,7 @@ A broker that restarts can complete a transaction without its marker, and then n
 it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
 
 Rule: a whole transaction is committed, since its commit may have been answered. A transaction of which an unclean
-leader election left only a part is aborted.
-"""
+leader election left only a part is aborted."""
 
 from __future__ import annotations
 
@@ -162,8 +161,7 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[Owner | Non
 
     Raises:
         GroupStateTooNew, GroupStateTooOld: an owner is of another version of sharegroup.
-        UnreadableRecord: an owner record is damaged.
-    """
+        UnreadableRecord: an owner record is damaged."""
     log, last = GroupLog(group_id, updates_per_snapshot=0), LastTransaction()
     with LogReader(topic, partition, committed=False) as reader:
         for message in reader.read_to(reader.end()):

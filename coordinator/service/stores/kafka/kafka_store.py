@@ -2,8 +2,7 @@
 record.
 
 Rule: only the producer that the load opened, and that fenced every earlier producer, writes to the group. After an
-append whose outcome is unknown the group is closed, and the next load finds the outcome out.
-"""
+append whose outcome is unknown the group is closed, and the next load finds the outcome out."""
 
 from __future__ import annotations
 
@@ -454,8 +453,7 @@ class KafkaStore:
 
         Raises:
             GroupTakenOver, NotCoordinator: another coordinator owns the group.
-            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
-        """
+            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup."""
         found = self._inspected(group_id, seen)
         if not found.is_empty:
             self._check_owner(group_id, found.owner, found.end, claims=may_take)

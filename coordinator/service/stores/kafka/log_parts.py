@@ -1,7 +1,6 @@
 """Reads a group's records from its partition of the state topic, the newest part first, without taking the group.
 
-Rule: it reads what is committed at present, and waits for no transaction.
-"""
+Rule: it reads what is committed at present, and waits for no transaction."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def log_parts(topic: StateTopic, group_id: str) -> Iterator[list[Logged]]:
 
     Raises:
         GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote a record.
-        StoreRefused: the brokers do not answer.
-    """
+        StoreRefused: the brokers do not answer."""
     partition = state_partition_of(group_id, topic.partitions)
     end = topic.offset(partition, LATEST, read_committed=True)
     earliest, size = topic.offset(partition, EARLIEST), FIRST_PART

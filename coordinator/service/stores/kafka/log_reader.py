@@ -3,8 +3,7 @@
 Rule: a read ends only at the end that it was given. A read of committed records waits until every transaction before
 that end is committed or aborted. So another group's open transaction blocks the read until Kafka ends it. Dead letters
 and redriven records are skipped, whatever key they have: a coordinator wrote them for somebody who may not write to the
-state topic.
-"""
+state topic."""
 
 from __future__ import annotations
 
@@ -108,8 +107,7 @@ class LogReader:
             ReadBlocked: a transaction before ``end`` stays open.
             StateBatchUnreadable: a batch is damaged. It is not skipped: its records may be the last of a group, which
                 nothing would miss.
-            StoreRefused: no message came for STALLED_S, for another reason.
-        """
+            StoreRefused: no message came for STALLED_S, for another reason."""
         began = logged = moved = time.monotonic()
         first = self.position
         while self.position < end:

@@ -3,8 +3,7 @@ it.
 
 An owner stays the owner while it lives, on demand or standalone. Another coordinator takes a group only if the owner
 has given it up, or was found gone. If the owner can't be asked, the newest claimant takes the group, but only for a new
-member: otherwise the two would take it from each other for ever.
-"""
+member: otherwise the two would take it from each other for ever."""
 
 from __future__ import annotations
 
@@ -138,8 +137,7 @@ class LivingOwner:
 
         Raises:
             OwnedElsewhere: the owner is another host's, which may live.
-            GroupTakenOver, NotCoordinator: another process owns the group.
-        """
+            GroupTakenOver, NotCoordinator: another process owns the group."""
         if owner is None or owner.process == self.me.process or owner.released:
             return
         if owner.installation_id == self.me.installation_id:

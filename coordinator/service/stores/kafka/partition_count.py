@@ -2,8 +2,7 @@
 another number a coordinator would read the wrong partition for a group, and create the group again.
 
 Rule: the first coordinator that uses a topic writes the topic's number of partitions into partition 0. That number
-holds for good, whatever is configured, and whatever partitions are added to the topic later.
-"""
+holds for good, whatever is configured, and whatever partitions are added to the topic later."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def record(topic: StateTopic, partitions: int) -> None:
 
     Raises:
         StateTopicNotAuthorized: the principal may not write to the topic.
-        BrokerNotReachable: the broker did not confirm the write.
-    """
+        BrokerNotReachable: the broker did not confirm the write."""
     failed: list[Any] = []
     timeout_ms = topic.broker_timeout_ms
     # Not idempotent: librdkafka takes half a second to get a producer id, and the record written twice says the same.

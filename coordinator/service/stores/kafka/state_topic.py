@@ -1,8 +1,7 @@
 """The state topic: its creation, its checks, and the configuration of its clients.
 
 Rule: a topic that would lose state is refused before anything is read or written. An error about a missing permission
-names the ACL.
-"""
+names the ACL."""
 
 from __future__ import annotations
 
@@ -152,8 +151,7 @@ class StateTopic:
         Raises:
             StateTopicUnfit: the topic's configuration would lose state, or the cluster gives no topic ids.
             StateTopicNotAuthorized: the principal lacks a permission.
-            BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
-        """
+            BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse."""
         return self._found(only_look=False)
 
     def look(self) -> int:
