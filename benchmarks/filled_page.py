@@ -31,8 +31,7 @@ _HOUR = _an_hour()
 
 
 class _Filled(History):
-    """A history that has an hour's points from the beginning. They are copied: the page creates a history at each
-    scan."""
+    """A history with an hour's points from the beginning. They are copied: the page creates a history at each scan."""
 
     def __init__(self) -> None:
         self._times_s = _HOUR._times_s[:]

@@ -28,8 +28,7 @@ A_REQUEST = 10_000
 OUTCOMES = (1, 2, 3)
 LATER_MS = 10_000_000
 AT_ONCE = 1_000
-"""The state is filled from this number of records at a time: the records of all runs would take more memory than the
-state."""
+"""The state is filled from this number of records at a time: all runs' records take more memory than the state."""
 MEASURED_RUNS = 100_000
 """Each size measures at least this number of runs: several partitions where one has fewer."""
 

@@ -130,8 +130,7 @@ class Queries:
         return self.wait(are_divided, "each query has a partition")
 
     def wait_for(self, name: str, partitions: set[int]) -> float:
-        """Wait until a batch of the query has records of all these partitions that are produced from now on. Returns
-        the time."""
+        """Wait until a batch of the query has later records of all these partitions. Returns the time."""
         least = self.produced() // PARTITIONS
 
         def has_them() -> bool:

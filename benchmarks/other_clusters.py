@@ -1,5 +1,4 @@
-"""The comparison with Spark's own source where brokers require TLS or SASL/SCRAM, and the options of each source for
-it."""
+"""The comparison with Spark's own source where brokers require TLS or SASL/SCRAM, and each source's options."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def secured_broker() -> Iterator[SecuredBroker]:
 
 
 def options_by_source(config: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the options for librdkafka's configuration of a client; Spark's source takes those of Kafka's Java
-    client."""
+    """Return the options for librdkafka's client configuration; Spark's source takes those of Kafka's Java client."""
     ours = {f"kafka.{key}": value for key, value in config.items()}
     theirs = {
         "kafka.bootstrap.servers": config["bootstrap.servers"],

@@ -163,8 +163,7 @@ def _member(
 
 @contextlib.contextmanager
 def producing(broker: KafkaBroker, topic: str, partitions: int = 1) -> Iterator[Callable[[], int]]:
-    """Produce a record each RECORD_EACH_S, to the partitions in turn. Yields the function that says how many there
-    are."""
+    """Produce a record each RECORD_EACH_S, to the partitions in turn. Yields the function that counts them."""
     ended, count = threading.Event(), 0
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 

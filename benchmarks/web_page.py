@@ -32,16 +32,14 @@ from tests.support.waiting import wait_until
 PARTITIONS = 200
 A_REQUEST = 10_000
 OFFERED = 200
-"""The number of acknowledgements sent a second. A coordinator can serve more, so latencies show what acknowledgements
-wait for."""
+"""The number of acknowledgements sent a second. A coordinator can serve more: latencies show waits."""
 PAIRS = 5
 """The number of windows of each kind, all of one length: alternately with the page stopped, and with a person who opens
 one address after the other. One window before them warms up and does not count; in one after them the person sends the
 heavy dry run alone."""
 WINDOWS = 1 + 2 * PAIRS + 1
 SETTLE_S = 2.0
-"""Acknowledgements of the first seconds after the page was stopped do not count: they wait for the page's last
-requests."""
+"""Acknowledgements of the first seconds after the page was stopped do not count: they wait for its last requests."""
 LONGEST_MS, LARGEST_BYTES, RATIO_AT_MOST = 300, 100_000, 1.5
 LASTING = {"share.session.timeout.ms": "1800000", "share.record.lock.duration.ms": "3600000"}
 STRANGE = "a/../b 🚀 <script>"

@@ -65,8 +65,7 @@ def wrong_topics(names: Sequence[str]) -> str:
 
 
 def check_hint(hint: object) -> None:
-    """Raises TypeError or ValueError if the hint, the second argument, is neither None nor a text of up to
-    MOST_HINT_BYTES."""
+    """Raises TypeError or ValueError if the hint (the second argument) is no text of up to MOST_HINT_BYTES, or None."""
     if hint is None:
         return
     check_type(2, hint, str, "str")

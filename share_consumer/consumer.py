@@ -58,8 +58,7 @@ from share_source.executor.range_cursor import Key
 
 LOGGERS = ("coordinator", "share_consumer", "share_source")
 OUTAGE_PATIENCE_S = 5.0
-"""close() retries no request after this many seconds. Records whose outcomes got no reply by then may be delivered
-again."""
+"""close() retries no request after this many seconds. Records without a reply by then may come again."""
 
 logger = logging.getLogger(__name__)
 
@@ -206,8 +205,7 @@ class ShareConsumer:
             raise
 
     def _poll(self, deadline_s: float | None) -> None:
-        """Wait for records until ``deadline_s``. Callbacks of answers are called before records are taken, since they
-        may raise."""
+        """Wait for records until ``deadline_s``. Callbacks of answers come before records are taken: they may raise."""
         while not self._hand_over.waits:
             self._waiting.begin()  # before the outcomes leave: a close() that follows sends them
             if self._supply.has_come:
@@ -516,8 +514,7 @@ class ShareConsumer:
         self._inside.check_process()
 
     def hold_back(self) -> None:
-        """Accept none of the last poll's records until :meth:`hand_out` counts them: the program does not have them
-        yet."""
+        """Accept none of the last poll's records until :meth:`hand_out` counts them: the program lacks them yet."""
         self._hand_over.returned = []
 
     def hand_out(self, count: int = 1) -> None:
@@ -578,8 +575,7 @@ class ShareConsumer:
                 raise raised[0]
 
     def _wait_to_close(self, future: Future[Any], deadline_s: float, raised: list[Exception]) -> None:
-        """Wait for the future, and call the program's callbacks meanwhile: what they raise comes out when all is
-        closed."""
+        """Wait for the future, and call callbacks meanwhile: what they raise comes out when all is closed."""
         waiting = Waiting(self._callbacks.report if self._callbacks else None)
         future.add_done_callback(waiting.tell)
         is_over = False

@@ -116,8 +116,7 @@ class Fetcher:
         self._closed.set()
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the reply to the request under way. After that the records are in ``ahead``, but
-        not read yet."""
+        """Wait up to ``seconds`` for the reply to the request under way. Then the records are in ``ahead``, unread."""
         if self._acquiring.acquire(timeout=seconds):
             self._acquiring.release()
 

@@ -58,8 +58,7 @@ class HandOver:
         return Messages._from_list(messages) if messages else Messages()  # type: ignore[arg-type]  # as confluent's
 
     def take_back(self, before: list[Message]) -> None:
-        """Keep the records for the next poll, since this poll raises. ``before``: ``returned`` as it was when this poll
-        began."""
+        """Keep the records for the next poll, since this poll raises. ``before``: ``returned`` at the poll's begin."""
         if self.returned is not before and self.returned:
             self._waiting, self.returned = self.returned, []
 

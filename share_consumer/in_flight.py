@@ -292,8 +292,7 @@ class InFlight(UnreadOffsets):
         return messages
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """Returns renewals of all records, renewed ones included, whose outcome was not sent and for which no signal
-        was sent."""
+        """Returns renewals of all records, renewed ones included, of which no outcome and no signal was sent."""
         partitions = []
         for key, records in self._partitions.items():
             held = {

@@ -23,8 +23,7 @@ from share_consumer.options import ConsumerOptions
 from share_source.application import program_name
 
 Joins = tuple[int, int] | None
-"""Identifies a join of a member: its epoch, and how often the member came back after a lapse. None before the first
-join."""
+"""Identifies a join of a member: its epoch, and how often it came back after a lapse. None before the first."""
 PATTERN = "^"
 """A subscription of one name that begins with this character is a regular expression, as in librdkafka's consumers."""
 

@@ -11,8 +11,7 @@ from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS
 
 
 class NativeCollector(RunCollector):
-    """Collects records in the compiled reader's columns. Makes messages of them when the columns are full, and at the
-    end."""
+    """Collects records in the compiled reader's columns. Makes messages of them when these are full, and at the end."""
 
     most_records = BATCH_RECORDS
     most_bytes = BATCH_BYTES

@@ -159,8 +159,7 @@ class ConsumerOptions(GroupOptions):
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The configuration of the clients that read. If the program gave a logger, it gets librdkafka's default log
-        level."""
+        """The configuration of the clients that read. A program's logger gets librdkafka's default log level."""
         logs = {"log_level": "6"} if "logger" in self.callbacks else {}
         return {**logs, **self.kafka_config, **self.callbacks}
 

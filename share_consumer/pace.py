@@ -29,8 +29,7 @@ BACKLOG_RECORDS = 2_000
 """Nothing is acquired ahead before full replies have brought this many records, which is four polls of the default
 max.poll.records. Test programs rarely read as many."""
 GROWTH = 32
-"""A request asks for up to this many times the records that full replies have brought, since the last reply may have
-emptied the topic."""
+"""A request asks for up to this many times the records of full replies: the last may have emptied the topic."""
 LONGEST_POLL_S = 5.0
 
 

@@ -76,8 +76,7 @@ def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: fl
 
 
 def _read_on(reader: Reader, readers: list[Reader], into: Collector[Any], until_s: float) -> bool:
-    """Returns whether anything was read. At a ReadTimeout the reader gives up if others have read records, else it
-    raises."""
+    """Returns whether anything was read. At a ReadTimeout it gives up if others have read records, else it raises."""
     try:
         return reader.read_on(into, until_s)
     except ReadTimeout:

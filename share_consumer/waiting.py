@@ -37,8 +37,7 @@ class Waiting:
                 raise WakeupException()
 
     def wait(self, future: Future[Any], deadline_s: float | None) -> bool:
-        """Wait for the future. Returns whether it is done in time. Raises as :meth:`begin`, and what a callback
-        raises."""
+        """Wait for the future. Returns whether it is done. Raises as :meth:`begin`, and what a callback raises."""
         self._waits = True
         try:
             self.until(lambda: self._woken or future.done(), deadline_s)

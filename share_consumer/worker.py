@@ -15,8 +15,7 @@ Answer = TypeVar("Answer")
 
 
 class Worker:
-    """One daemon thread, from the first call to ``close``. It does not keep a program running that ends without
-    close()."""
+    """One daemon thread, from the first call to ``close``. It keeps no program running that ends without close()."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -140,8 +140,7 @@ def _what_changes(df: DataFrame) -> str:
 
 @lru_cache(maxsize=100)
 def _changing_before(query_id: str, run_id: str, used: frozenset[str]) -> str:
-    """Returns what may change these columns of the query's rows, which each job also computes again. A run's plan stays
-    the same."""
+    """Returns what may change these columns of the query's rows, which each job computes again. A run has one plan."""
     from pyspark.sql import DataFrame
     from pyspark.sql import SparkSession as Sessions
 
@@ -192,8 +191,7 @@ def _used(plan: Any) -> set[str]:
 
 
 def _is_batch(leaf: Any) -> bool:
-    """Whether the plan does not show how Spark computes the rows of this leaf. A checkpoint's rows are not computed
-    again."""
+    """Whether the plan does not show how Spark computes the rows of this leaf. A checkpoint's rows stay."""
     return leaf.getClass().getSimpleName() == "LogicalRDD" and not leaf.rdd().isCheckpointed()
 
 

@@ -55,8 +55,7 @@ def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict
 
 
 def _checkpoint_of(session: SparkSession) -> str:
-    """Returns the checkpoint of the query that runs foreachBatch, as Spark's Java knows it; empty if unknown (Spark
-    Connect)."""
+    """Returns the checkpoint of foreachBatch's query, as Spark's Java knows it; empty if unknown (Spark Connect)."""
     from pyspark.sql import SparkSession as Sessions
 
     with suppress(Exception):  # py4j's errors too: no batch fails for what people are shown

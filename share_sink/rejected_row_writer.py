@@ -26,8 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class RejectedRowWriter:
-    """Writes the dead letters of one task. After the first temporary failure, it leaves all further dead letters to the
-    coordinator."""
+    """Writes the dead letters of one task. After a temporary failure, it leaves all further ones to the coordinator."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -51,8 +50,7 @@ class RejectedRowWriter:
         return [result.status is WriteStatus.WRITTEN for result in results]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
-        """Leave the dead letters of these rows, and of all later rows, to the coordinator. Returns False for each
-        row."""
+        """Leave the dead letters of these and all later rows to the coordinator. Returns False for each row."""
         self._gave_up = True
         self.log_left(count, reason)
         return [False] * count

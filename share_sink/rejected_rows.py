@@ -85,8 +85,7 @@ class RejectedRows:
         self._runs.append(self._as_runs(rows, written))
 
     def _with_dead_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
-        """Write the dead letters. Returns the rows with the archive's columns, and for each row whether its dead letter
-        is written."""
+        """Write the dead letters. Returns the rows with the archive's columns, and for each whether it was written."""
         copied = self._dead_letters is not None and self._sink.opened.copy_record
         try:
             full = completed(rows, self._sink) if copied or self._archive is not None else rows

@@ -1,5 +1,4 @@
-"""Parses the options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark spells
-them."""
+"""Parses the options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark does."""
 
 from __future__ import annotations
 

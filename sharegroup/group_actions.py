@@ -130,8 +130,7 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
 
 
 def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
-    """Returns the result of the action; with --wait waits for it. If --force is given, prints the notes before
-    acting."""
+    """Returns the result of the action; with --wait waits for it. With --force, prints the notes before acting."""
     if options["force"]:
         return _told_first(options, action, execute=execute)
     altered = asked(options, functools.partial(action, execute=execute))

@@ -133,8 +133,7 @@ class Found:
 
 
 def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) -> Found:
-    """Returns the group's runs that match the filters, up to ``limit``. Raises GroupIdNotFound if there is no such
-    group."""
+    """Returns the group's runs that match the filters, up to ``limit``. Raises GroupIdNotFound if there is none."""
     page = admin.in_flight(group_id, limit=1)
     runs = tuple(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
     all_stale = filters.get("progress_staleness_ms") is not None  # the filter has chosen them

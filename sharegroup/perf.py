@@ -58,8 +58,7 @@ def date_format(context: click.Context, option: click.Parameter, pattern: str) -
 
 
 def outcomes(shares: Mapping[str, int]) -> Iterator[str]:
-    """Yields outcomes without end. At any time each outcome has come as often as its share says, to within one
-    record."""
+    """Yields outcomes without end. At any time each has come as often as its share says, to within one record."""
     total, due = sum(shares.values()), dict.fromkeys(shares, 0)
     while True:
         for outcome, share in shares.items():
@@ -157,8 +156,7 @@ def perf(cluster: Cluster, topic: str, fetch_size: int, socket_buffer_size: int,
 
 
 class Measurement:
-    """Reads with several consumers until the wanted number of records was read, or no record comes within the
-    timeout."""
+    """Reads with several consumers until all wanted records were read, or none comes within the timeout."""
 
     def __init__(self, topic: str, config: Mapping[str, str], options: Mapping[str, Any], *, as_json: bool) -> None:
         self._topic = topic

@@ -27,8 +27,7 @@ TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
 
 
 def diagram(transitions: Mapping[tuple[Any, Any], Any]) -> str:
-    """Returns a Mermaid state diagram: a line for each pair of states, with the events that lead from one to the
-    other."""
+    """Returns a Mermaid state diagram: a line for each pair of states, with the events between them."""
     events: dict[tuple[Enum, Enum], list[str]] = {}
     for (before, event), after in transitions.items():
         events.setdefault((before, after), []).append(event.value)

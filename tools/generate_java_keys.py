@@ -74,8 +74,7 @@ def all_keys() -> dict[str, tuple[str, str]]:
 
 
 def outcome(key: str) -> tuple[str, str]:
-    """Returns in a word what becomes of a key, and what to know, in Markdown. Raises LookupError if no table has the
-    key."""
+    """Returns in a word what becomes of a key, and what to know, in Markdown. Raises LookupError if no table has it."""
     if key in java_keys.RENAMED:
         return "translated", f"`{java_keys.RENAMED[key]}`"
     if key in java_keys.BY_VALUE:

@@ -9,8 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def write_or_check(files: Mapping[str, str], arguments: list[str], verb: str) -> int:
-    """``files``: the text of each path. Write the files that differ; with ``--check`` only name them, and return exit
-    status 1."""
+    """``files``: the text of each path. Write the files that differ; with ``--check`` only name them, and return 1."""
     check = "--check" in arguments
     stale = []
     for name, text in files.items():

@@ -153,8 +153,7 @@ def lost() -> list[str]:
 
 
 def report_lost() -> int:
-    """Print what is lost, and return the exit status. Without uv, or if the package registry fails, print that nothing
-    is known."""
+    """Print what is lost, and return the exit status. Without uv or the package registry, say that nothing is known."""
     try:
         uv()
         found = lost()

@@ -46,13 +46,11 @@ MayPass: TypeAlias = Callable[[BaseException], bool]
 CONNECT_TIMEOUT_S = 15.0
 """The first connection to an endpoint fails after this many seconds, so that a wrong endpoint is found out soon."""
 FIRST_CALL_TIMEOUT_S = 60.0
-"""The call by which a member joins is retried for this many seconds: enough for a coordinator that moves, not for
-unreachable brokers."""
+"""A member's join is retried for this many seconds: enough for a coordinator that moves, not for an outage."""
 ENDPOINT = "share.coordinator.endpoint"
 
 _reached: set[str] = set()
-"""The brokers, as options name them, that have answered this process. If they are unreachable later, their address is
-right."""
+"""The brokers, as options name them, that have answered here. If they are unreachable later, their address is right."""
 
 _log = logging.getLogger(__name__)
 

@@ -72,8 +72,7 @@ def log_replaced(key: str, before: str, text: str) -> None:
 
 
 def log_changes(before: Joined, after: Joined, own: Mapping[str, str]) -> None:
-    """Log the configs of the group that changed between two answers of the coordinator: another query or sink set
-    them."""
+    """Log the group's configs that changed between two answers of the coordinator: another query or sink set them."""
     for key in {**before.configs, **after.configs}:
         was, now = before.configs.get(key, ""), after.configs.get(key, "")
         if was == now:

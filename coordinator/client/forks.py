@@ -66,8 +66,7 @@ def check_process(made_by: int | None = None) -> None:
 
 
 def _runs() -> bool:
-    """Whether gRPC has threads in this process; where a system does not show the threads: whether connections are
-    open."""
+    """Whether gRPC has threads in this process; where a system does not show them: whether connections are open."""
     for comm in TASKS.glob("*/comm"):
         with contextlib.suppress(OSError):  # the thread has ended meanwhile
             if comm.read_text().startswith(OF_GRPC):

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from coordinator.protocol.errors import InvalidReset
 
 ResetTo: TypeAlias = str | datetime | timedelta | int | Mapping[str, Mapping[int, int]]
-"""``earliest`` or ``latest``; a datetime with a time zone; a duration before now; an offset; offsets by topic and
-partition."""
+"""``earliest``, ``latest``, a datetime with a time zone, a duration before now, an offset, offsets by partition."""
 
 
 def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[str, dict[str, int]]]:

@@ -52,11 +52,9 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
-"""A coordinator must serve within this many seconds: it starts Python, and may wait for brokers and for another one's
-store."""
+"""A coordinator must serve within this many seconds: it starts Python, and may wait for brokers and another's store."""
 HEALTH_TRY_S = 0.3
-"""One health check takes this many seconds, and is repeated: another coordinator may have replaced one that does not
-answer."""
+"""One health check takes this many seconds, and is repeated: another coordinator may have replaced a silent one."""
 
 _OF_PYTHON = (sysconfig.get_path("stdlib"), os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
 """Python's own modules. A coordinator finds them before the program's, which may have a secrets.py or an email.py."""
@@ -230,8 +228,7 @@ class OnDemand:
         return found is not None
 
     def turn_from(self, connection: Connection) -> None:
-        """Let another coordinator be asked for a while, since this one can't serve now. On demand there is no other
-        one."""
+        """Let another coordinator be asked for a while, since this one can't serve now. On demand there is none."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
         """Whether a coordinator that stands before this one in the group's order may answer again."""
@@ -265,8 +262,7 @@ class OnDemand:
         return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """Returns the error for a coordinator that refused with retriable errors, ``error`` last, until the retry
-        timeout."""
+        """Returns the error for a coordinator that refused with retriable errors, ``error`` last, until the timeout."""
         log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(
@@ -357,8 +353,7 @@ class OnDemand:
         return connection
 
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
-        """Start the process, and send it its settings. It inherits the descriptor ``start_lock`` of the locked lock
-        file."""
+        """Start the process, and send it its settings. It inherits ``start_lock``, the locked file's descriptor."""
         self._check_not_ended()
         settings = LaunchSettings(
             bootstrap_servers=self.bootstrap_servers,

@@ -106,8 +106,7 @@ def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def as_text(name: str, value: object) -> str:
-    """The value as Spark writes an option's value. Raises TypeError for bytes, without the value, which may be a
-    secret."""
+    """The value as Spark writes an option's value. Raises TypeError for bytes, without the value: it may be secret."""
     if isinstance(value, bytes | bytearray):
         raise TypeError(f"{name} is a text, and its value is of type {type(value).__name__}: use decode()")
     return str(value).lower() if isinstance(value, bool) else str(value)

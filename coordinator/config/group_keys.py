@@ -30,8 +30,7 @@ class OffsetReset(NamedTuple):
 
 
 def offset_reset(text: str) -> OffsetReset | None:
-    """The reset in ``latest``, ``earliest`` or ``by_duration:PnDTnHnMn.nS`` (KIP-932, KIP-1106); None for other
-    texts."""
+    """The reset in ``latest``, ``earliest`` or ``by_duration:PnDTnHnMn.nS`` (KIP-932, KIP-1106); else None."""
     strategy, _, duration = text.partition(":")
     if strategy == "by_duration":
         duration_ms = parse_duration_ms(duration)

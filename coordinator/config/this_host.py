@@ -9,9 +9,8 @@ from pathlib import Path
 
 
 def host_facts() -> list[str]:
-    """The host name, the boot and the network namespace, as far as the system tells them. No two hosts have all three
-    in common, and processes with the same three reach each other by loopback. Containers may share one or two of
-    them."""
+    """The host name, the boot and the network namespace, as far as the system tells them. No two hosts share all three,
+    and processes with the same three reach each other by loopback. Containers may share one or two of them."""
     facts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # some systems lack this file, or the next one
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 INVALID_HEADERS = KafkaError.INVALID_RECORD
-"""The compiled reader's code for a record whose headers librdkafka does not read. The other records of its
-batch can be read."""
+"""The compiled reader's code for a record whose headers librdkafka does not read. Others of its batch can be read."""
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, INVALID_HEADERS})
 """librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is not among them: another build of librdkafka
 may have the codec, or the record format, of a healthy batch."""
@@ -25,8 +24,7 @@ ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
 """The librdkafka configuration of clients for :func:`end_of_batch`. By default a client waits half a second after each
 error."""
 READINGS = 3
-"""A batch counts as damaged after this many readings: the network, or the memory of a client or a broker, may have done
-the damage."""
+"""A batch counts as damaged after this many readings: the network, or a client's or broker's memory, may err."""
 _ANSWER_S = 10.0
 """The question whether an offset is in the batch waits this many seconds for its answer."""
 _SLICE_S = 0.5

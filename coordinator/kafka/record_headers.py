@@ -17,8 +17,7 @@ from typing import Any
 from confluent_kafka import Message
 
 COPY = "__dlq."
-"""The first header of each dead letter and of each redriven record begins with this text. No other record of ours has
-such a header."""
+"""The first header of each dead letter and each redriven record, and of no other record, begins with this text."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FAILURES = (SystemError, UnicodeDecodeError)
 _EMPTY = "(<NULL>,"

@@ -44,8 +44,7 @@ def parse_endpoint(text: str) -> tuple[str, int] | None:
 
 
 def parse_endpoints(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Returns the hosts and ports of one or more endpoints, separated by commas; None for other texts, or if a port is
-    0."""
+    """Returns the hosts and ports of endpoints, separated by commas; None for other texts, or if a port is 0."""
     parsed = [parse_endpoint(part) for part in text.split(",")]
     valid = tuple(endpoint for endpoint in parsed if endpoint is not None and endpoint[1])
     return valid if len(valid) == len(parsed) else None

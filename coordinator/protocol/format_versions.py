@@ -36,8 +36,7 @@ SPARK_OFFSET = 1
 """Version of the offsets that the source gives to Spark: the field ``version``."""
 
 ARCHIVE = 2
-"""Version of the JSON files in an archive of rejected rows (journals, and notes of compactions): the field
-``version``."""
+"""Version of the JSON files in an archive of rejected rows (journals, and notes of compactions): its ``version``."""
 
 ARCHIVES_READ = range(1, ARCHIVE + 1)
 """Versions of these files that this version reads. The journals of version 1 belong to batches of an older commit."""

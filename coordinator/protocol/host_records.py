@@ -39,8 +39,7 @@ Probe is long, since it names each request that waits.)"""
 
 
 class ToOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Base class of records to the owner ``process``, which loaded the group as ``tenure``. The asker waits for the
-    reply."""
+    """Base class of records to the owner ``process``, which loaded the group as ``tenure``. The asker waits."""
 
     id: str
     asker: str
@@ -178,8 +177,7 @@ def read_request(headers: Any) -> Request | None:
 
 
 def read_reply(headers: Any) -> Reply | None:
-    """Returns the reply in a record's headers; None as for :func:`read_request`. The proof is not checked: call
-    :func:`is_proven`."""
+    """Returns the reply in a record's headers; None as for :func:`read_request`. See :func:`is_proven` too."""
     found: Reply | None = _decoded(_replies, headers)
     return found
 

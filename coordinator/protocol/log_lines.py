@@ -82,8 +82,7 @@ def log_to_stderr(names: Iterable[str], stream: TextIO) -> None:
 
 
 def log_as_chosen(names: Iterable[str]) -> None:
-    """Log as :func:`log_to_stderr` if the environment names a level or a form, and the program has not configured
-    logging."""
+    """Log as :func:`log_to_stderr` if the environment names a level or a form, and the program configures none."""
     if (os.environ.get(LEVEL) or os.environ.get(FORMAT)) and not logging.getLogger().handlers:
         log_to_stderr(names, sys.stderr)
 

@@ -624,8 +624,7 @@ class ReportProgress(MemberRequest[Done], frozen=True):
 
 
 class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
-    """The end offset of each subscribed partition, for ``reportLatestOffset()`` and for the ends of an AvailableNow
-    run."""
+    """Each subscribed partition's end offset, for ``reportLatestOffset()`` and the ends of an AvailableNow run."""
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):

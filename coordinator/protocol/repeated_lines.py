@@ -12,8 +12,7 @@ from typing import Any
 INTERVAL_S = 60.0
 """Two lines about one event, or about one outage, are at least this many seconds apart."""
 FIRST_LINE_AFTER_S = 3.0
-"""An outage is logged after this many seconds: a restart of a coordinator, or another leader of a partition, takes
-less."""
+"""An outage is logged after this many seconds: a coordinator's restart, or a partition's new leader, takes less."""
 MOST_KEYS = 10_000
 """Up to this many keys are remembered: keys name groups and clients, and there may be any number of these. The key that
 was used longest ago is forgotten, so its next line is logged."""

@@ -43,8 +43,7 @@ def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
 
 
 def read_rows(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """The rows in an Arrow IPC stream. Raises InvalidRequest if the rows have another schema, are compressed, or are
-    not valid."""
+    """The rows in an Arrow IPC stream. Raises InvalidRequest for another schema, compressed or invalid rows."""
     try:
         return pa.Table.from_batches(_batches(data, schema), schema=schema)
     except (pa.ArrowException, struct.error, ValueError, OSError) as error:  # its text may hold bytes of the body

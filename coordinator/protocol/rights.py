@@ -75,8 +75,7 @@ class Caller:
         return is_allowed(self.groups, group_id)
 
     def check_group(self, group_id: str) -> None:
-        """Check that the caller may use the group. Raises GroupNotAllowed if the token's groups= does not allow the
-        group."""
+        """Check that the caller may use the group. Raises GroupNotAllowed if the token's groups= does not allow it."""
         if not self.may_use(group_id):
             raise GroupNotAllowed(group_id=group_id, token=str(self), pattern=self.groups)
 

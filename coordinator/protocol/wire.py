@@ -179,8 +179,7 @@ def asks_again(answer: bytes) -> bool:
 
 
 def naming_host(answer: bytes, host: str) -> bytes:
-    """The answer of a coordinator on another host. If it is an error about that coordinator, the host is added, in
-    words."""
+    """The answer of a coordinator on another host. In an error about that coordinator, the host is named."""
     if not answer.startswith(_FAILED):
         return answer
     failed = msgspec.json.decode(answer, type=Failed)

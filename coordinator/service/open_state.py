@@ -108,8 +108,7 @@ class KafkaState:
         StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors."""
 
     is_gone = False
-    """Always false: when the state topic is deleted, the coordinator stays, and its groups begin anew in a new
-    topic."""
+    """Always false: when the state topic is deleted, the coordinator stays, and groups begin anew in a new one."""
 
     def __init__(
         self,
@@ -189,8 +188,7 @@ class KafkaState:
             self._runtimes.measures.taken(why)
 
     def _look_at_topic(self) -> None:
-        """Check the state topic. If it was deleted or created again, serve all groups from a new topic, without
-        state."""
+        """Check the state topic. If it was deleted or created again, serve all groups from a new one, without state."""
         try:
             self._topic.verify()
             if not self._topic_is_gone:

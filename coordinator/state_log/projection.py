@@ -28,8 +28,7 @@ class Projection(NamedTuple):
 
     @property
     def delivery_complete_count(self) -> int:
-        """The number of terminal records from the start offset on (KIP-1226); at most the largest number that Kafka's
-        field holds."""
+        """The number of terminal records from the start offset on (KIP-1226); at most what Kafka's field holds."""
         terminal = (batch for batch in self.state_batches if batch.delivery_state in TERMINAL)
         return min(sum(last - first + 1 for first, last, _, _ in terminal), MAX_DELIVERY_COMPLETE_COUNT)
 

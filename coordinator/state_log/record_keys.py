@@ -133,8 +133,7 @@ def decode_key(data: bytes) -> Key:
 
 
 def group_of(key: bytes | None) -> str | None:
-    """Returns the group id in a key of any type; None for a record of no group, such as one that another program
-    wrote."""
+    """Returns the group id in a key of any type; None for a record of no group, as one of another program."""
     if not key or len(key) <= _GROUP_AT:
         return None
     record_type, length = _HEAD.unpack_from(key)

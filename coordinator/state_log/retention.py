@@ -25,8 +25,7 @@ _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
 _INDEX_0 = bytes(4)
 _OWNER = key_head(GROUP_OWNER, "")[:2]
 _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
-"""No group is loaded from records in Kafka's formats: they stand beside sharegroup's own, or another program wrote
-them."""
+"""No group is loaded from records in Kafka's formats: they stand beside our own, or another program wrote them."""
 
 
 class Retention:
@@ -98,8 +97,7 @@ class Retention:
         return min([*self._needed().values(), *owner_only], default=self.read_to)
 
     def not_needed(self) -> int:
-        """Returns how many of the records from the lowest needed offset on no group needs; transactions' markers
-        count."""
+        """Returns how many records from the lowest needed offset on no group needs; transactions' markers count."""
         return self.read_to - self.lowest() - self.needed_count()
 
     def needed_count(self) -> int:

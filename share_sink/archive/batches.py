@@ -288,8 +288,7 @@ _ENTRY = re.compile(r"_journal/([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{32})\.json")
 
 
 def _entries_as_newest(archive: ArchiveLocation, batch: StagedBatch) -> list[_Entry]:
-    """Returns the member's entries of the journal. Raises BatchReclaimed if a later attempt at the batch has begun to
-    write."""
+    """Returns the member's entries of the journal. Raises BatchReclaimed if a later attempt has begun to write."""
     found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
     entries = [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each]
     entries = [entry for entry in entries if entry.member == batch.member]
@@ -326,8 +325,7 @@ def read_json(archive: ArchiveLocation, path: str, kind: type[Content]) -> Conte
 
 
 def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) -> None:
-    """Write a small JSON file with the archive's format version in one step: readers see the old or the new content,
-    never a part."""
+    """Write a small JSON file with the archive's format version in one step: readers see the old or new content."""
     archive.files.create_dir(archive.at(path.rpartition("/")[0]), recursive=True)
     fresh = archive.at(f"{path}.{uuid.uuid4().hex}")
     with archive.files.open_output_stream(fresh) as stream:

@@ -61,8 +61,7 @@ def all_hold(conditions: Iterable[Condition], dead_letter: DeadLetter) -> bool:
 
 
 def conditions(where: Mapping[str, object] | str | Iterable[str] | None) -> list[Condition]:
-    """Returns the conditions, which all must hold. Raises InvalidCondition if one is wrong, or if ``where`` has another
-    type."""
+    """Returns the conditions, which all must hold. Raises InvalidCondition if one, or ``where``'s type, is wrong."""
     if where is None:
         return []
     if isinstance(where, str):

@@ -53,8 +53,7 @@ _FIXED = {
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """A dead letter. ``partition`` and ``offset`` are in the dead letter topic; ``origin_…`` are those of its
-    record."""
+    """A dead letter. ``partition`` and ``offset``: in the dead letter topic; ``origin_…``: of its record."""
 
     partition: int
     offset: int

@@ -12,8 +12,7 @@ SHORTEST_MS = 100
 """The first request of an idle query waits this many milliseconds. Without a wait the query would do nothing but ask,
 since Spark asks again at once."""
 LONGEST_MS = 500
-"""No request waits longer than this many milliseconds, since the query's other sources, and its end, wait for the
-reply."""
+"""No request waits longer than this many milliseconds, since the query's other sources and its end wait for it."""
 SOON_S = 0.1
 """A request within this many seconds of the last reply shows that Spark was idle: it pauses for 10 ms then. A batch
 takes longer, if only to write its two log files."""

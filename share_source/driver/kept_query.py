@@ -31,8 +31,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 up to the second number: pause and start have to end within share.session.timeout.ms (45 s by default)."""
 
 WAITS = (errors.OutageTooLong, errors.CoordinatorUnreachable, OwnerMissing)
-"""These errors, and the retriable ones, say that brokers or coordinators are away. Restarts after them have no
-limit."""
+"""These errors, and the retriable ones, say that brokers or coordinators are away. Restarts then have no limit."""
 PASSES = (
     *(errors.CoordinatorNotStarted, errors.DataLoss, errors.DiskFull, errors.InternalError, errors.SinkOutdated),
     *(errors.StaleReceipts, errors.StateStoreInUse, errors.UnknownMemberId, ReadFailed, RecordsDamaged, RecordsGone),

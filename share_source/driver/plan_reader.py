@@ -88,8 +88,7 @@ class TaskPartition(InputPartition):
 
 
 class PlanReader(DataSourceStreamReader):
-    """The stream reader without its ``latestOffset``. Spark may repeat each call; docs/trust/protocol.md has their
-    order."""
+    """The stream reader without its ``latestOffset``. Spark may repeat calls; docs/trust/protocol.md has the order."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

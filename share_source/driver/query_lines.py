@@ -61,8 +61,7 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
 
 
 def _reader() -> str:
-    """Returns the reader of this host, as ``sharegroup --version`` shows it. Executors log theirs, or refuse their
-    first task."""
+    """Returns the reader of this host, as ``sharegroup --version`` shows it. Executors log theirs, or refuse tasks."""
     try:
         return str(reader_choice())
     except ShareGroupError as error:

@@ -15,13 +15,11 @@ from share_source.options import SourceOptions
 from share_spark.border import named_errors_first
 
 NO_LIMIT = ReadMaxRows(2**63 - 1)
-"""The read limit of a query without maxOffsetsPerTrigger. It can't be ReadAllAvailable, which only Trigger.Once
-sends."""
+"""The read limit of a query without maxOffsetsPerTrigger. Not ReadAllAvailable, which only Trigger.Once sends."""
 REPORT_EVERY_S = 1.0
 """The end offsets in the query's progress are asked for at most every this many seconds; Spark asks at each trigger."""
 REPORT_IDLE_EVERY_S = 5.0
-"""The end offsets of an idle query are asked for at most every this many seconds; Spark reports its progress every
-ten."""
+"""The end offsets of an idle query are asked for at most every this many seconds; Spark reports every ten."""
 
 
 class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):

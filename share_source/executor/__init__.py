@@ -1,2 +1,1 @@
-"""Reads records from the brokers, in the tasks of a query and for a ShareConsumer. ``native`` has the compiled
-reader."""
+"""Reads records from the brokers, in a query's tasks and for a ShareConsumer. ``native``: the compiled reader."""

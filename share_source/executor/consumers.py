@@ -59,8 +59,7 @@ _DEFAULTS = {
 
 
 def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Config:
-    """Returns librdkafka's configuration of a task's consumers. The cache hands a consumer only to tasks with the same
-    one."""
+    """Returns librdkafka's configuration of a task's consumers. A consumer is only for tasks with the same one."""
     return tuple({**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": isolation_level}.items())
 
 
@@ -83,8 +82,7 @@ def no_collector() -> Iterator[None]:
 
 
 class FetchEvent(NamedTuple):
-    """An error or the end of a log, which librdkafka delivers among the records. ``partition`` is -1 for a whole
-    topic."""
+    """An error or the end of a log, which librdkafka delivers among the records. ``partition`` -1: a whole topic."""
 
     error: KafkaError
     topic: str

@@ -93,8 +93,7 @@ class Rows:
         self._ends += list(accumulate(map(header_bytes, of_record), initial=end))[1:]
 
     def build(self) -> pa.RecordBatch:
-        """Returns the first collected records as one Arrow batch: all of them, unless their headers are larger than a
-        batch."""
+        """Returns the first collected records as one Arrow batch: all, unless their headers are larger than a batch."""
         count = max(bisect_right(self._ends, BATCH_BYTES), 1) if self._include_headers else len(self._messages)
         messages, self._messages = self._messages[:count], self._messages[count:]
         timestamps, self._timestamps = self._timestamps[: 2 * count], self._timestamps[2 * count :]
@@ -138,8 +137,7 @@ def _types(types: list[int]) -> pa.Array:
 
 
 def _offsets(messages: list[Message], counts: Sequence[int]) -> pa.Array:
-    """Returns the column of offsets: run by run, since Arrow counts up a run without a gap; one by one if there are
-    many runs."""
+    """Returns the column of offsets: run by run, since Arrow counts up a run without a gap; else one by one."""
     if len(counts) > MANY_RUNS:
         return pa.array(list(map(Message.offset, messages)), pa.int64())
     ends = list(accumulate(counts))

@@ -22,8 +22,7 @@ from coordinator.protocol.messages import GroupDescription
 from share_source.driver.plan_offset import PlanOffset
 
 TIMEOUT_MS = 3_000
-"""The listener waits this many milliseconds for the brokers, and then for a coordinator, while Spark's other listeners
-wait."""
+"""The listener waits this many milliseconds for the brokers, and then for a coordinator, while other listeners wait."""
 
 WARN_EVERY_S = 60.0
 """Two warnings about rows of one query that watermarks dropped are at least this many seconds apart, since a query may

@@ -30,8 +30,7 @@ _EXAMPLE = "\b\nExample:\n  sharegroup demo"
     help=f"{_TITLE}.\n\n{_SUMMARY}\n\n{_EXAMPLE}", short_help="Two queries, a crash, dead letters: no Kafka needed."
 )
 def demo() -> int:
-    """Run the demo. Exit status 0: all checks passed; 1: a check failed, or the story could not end; 130:
-    interrupted."""
+    """Run the demo. Exit status 0: all checks passed; 1: one failed, or the story could not end; 130: interrupted."""
     if missing := missing_for_spark():
         print(f"sharegroup: {missing}", file=sys.stderr)
         return 1

@@ -22,8 +22,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Run the ``with`` block to its end; an interrupt during the block is raised after it. Ignored signals stay
-    ignored."""
+    """Run the ``with`` block to its end, and raise an interrupt after it. Ignored signals stay ignored."""
     received: list[int] = []
     handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in handled}

@@ -65,8 +65,7 @@ class Query:
     # --- its process
 
     def start(self) -> None:
-        """Start the program in a session of its own, which Spark's workers do not leave. The log file is appended
-        to."""
+        """Start the program in a session of its own, which Spark's workers do not leave. It appends to the log file."""
         program = ("sharegroup.demo.parent_watch", "sharegroup.demo.query_program")
         arguments = (self.name, self._bootstrap_servers, str(self._folder), str(self._workspace.payments))
         with self._log.open("ab") as log:

@@ -108,8 +108,7 @@ class Request:
         return found
 
     def new_topics(self) -> tuple[dict[str, list[str]], bool]:
-        """The names in a CreateTopics request with the configs that each sets, and whether it is only to be
-        validated."""
+        """The names in a CreateTopics request with the configs that each sets, and whether it is only validated."""
         fields = _Fields(self.content, self._body)
         topics: dict[str, list[str]] = {}
         for _ in range(fields.number("i")):

@@ -30,8 +30,7 @@ from sharegroup.doctor.findings import ClusterFacts, GroupFacts
 from sharegroup.group_line import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
-"""The doctor scans up to this many runs in flight. Of a million it scans the first ones, which hold back start
-offsets."""
+"""The doctor scans up to this many runs in flight. Of a million, the first ones hold back start offsets."""
 TIMEOUT_S = 15.0
 ENDPOINT = "share.coordinator.endpoint"
 
@@ -94,8 +93,7 @@ class Examination:
         )
 
     def _open_keys(self) -> tuple[str, ...]:
-        """Returns the keys with which a standalone coordinator allows every topic. A coordinator on demand has only one
-        token."""
+        """Returns the keys with which a standalone coordinator allows every topic. One on demand has a single token."""
         if not self._config.get(ENDPOINT):
             return ()
         try:
@@ -104,8 +102,7 @@ class Examination:
             return ()
 
     def _stores(self) -> Iterable[tuple[str, frozenset[str]]]:
-        """Yields the group ids in the configured store, in the state topic, and in the cluster's state file on this
-        host."""
+        """Yields the group ids in the configured store, the state topic, and the cluster's state file on this host."""
         own = CoordinatorConfig.parse(configs({k: v for k, v in self._config.items() if k.startswith("share.")})[1])
         cluster_id = str(self._metadata.cluster_id or self._servers)
         for text in dict.fromkeys((own.share_state_store, "kafka", "sqlite")):

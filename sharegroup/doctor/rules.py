@@ -615,8 +615,7 @@ def examine_cluster(cluster: ClusterFacts) -> list[Finding]:
 
 
 def _sorted(found: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings, the worst first. Findings with the same way out, as for partitions of one topic, become
-    one."""
+    """Returns the findings, the worst first. Those with the same way out, as for a topic's partitions, become one."""
     alike: dict[tuple[str, Severity, str, str], list[Finding]] = defaultdict(list)
     for each in found:
         alike[each.rule, each.severity, each.do, each.command].append(each)

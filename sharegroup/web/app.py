@@ -125,8 +125,7 @@ def _nothing_here(visit: Visit) -> Response:
 
 
 class EventStream(StreamingResponse):
-    """Sends an event ``look`` after each round over all groups, until the session ends. It counts as open until
-    then."""
+    """Sends an event ``look`` after each round over all groups, until the session ends, and counts as open."""
 
     media_type = "text/event-stream"
 

@@ -21,8 +21,7 @@ REST = 9.0
 """Findings are kept for this many times the length of their examination, and at least KEPT_S. So the doctor works up to
 a tenth of the time, even if somebody watches a group with many runs all day."""
 STALE_S = 10.0
-"""Findings that are due to be examined again are not shown any more if nobody has asked for them for this many seconds
-since."""
+"""Findings that are due to be examined again are not shown if nobody has asked for them for this many seconds."""
 PATIENCE_S = 0.1
 """A page waits this many seconds for a group's first findings."""
 MOST_KEPT = 200

@@ -36,8 +36,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A form. ``path``: where it is sent; ``button``: the text on its button; ``says``: what a person must know
-    first."""
+    """A form. ``path``: where it is sent; ``button``: the text on its button; ``says``: what to know first."""
 
     title: str
     path: str
@@ -124,8 +123,7 @@ def form_page(
     visit: Visit, form: Form, given: Mapping[str, str], *, kind: str = "", group_id: str = "", status: int = 200,
     error: str = "", wrong: str = "",
 ) -> Response:  # fmt: skip
-    """A form on a page of its own, as it was filled in. ``error``: why it was refused; ``wrong``: the field to
-    correct."""
+    """A form on its own page, as it was filled in. ``error``: why it was refused; ``wrong``: the field to correct."""
     return visit.page(
         "form.html",
         status,

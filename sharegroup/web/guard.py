@@ -22,8 +22,7 @@ _log = logging.getLogger(__name__)
 MOST_BODY = 65_536
 """A form has up to this many bytes."""
 BODY_S, REQUEST_S, STREAM_S = 10.0, 60.0, 600.0
-"""A form must arrive within BODY_S seconds, and a request must be answered within REQUEST_S. An event stream ends after
-STREAM_S."""
+"""A form must arrive within BODY_S seconds, and an answer within REQUEST_S. An event stream ends after STREAM_S."""
 NO_PUBLIC_URL = PublicUrl()
 EVENTS = "/events"
 _STATIC = "/static/"

@@ -49,15 +49,14 @@ class Waiting:
         self._since_s = None
 
     def late_since_s(self) -> float | None:
-        """Returns the time of the first call without an answer, in seconds since 1970; None if calls are answered in
-        time."""
+        """Returns the time of the first call without an answer, in seconds since 1970; None if all are
+        answered in time."""
         since_s = self._since_s
         return since_s if since_s is not None and time.time() - since_s >= LATE_S else None
 
 
 class Outages:
-    """Notices what does not answer. ``do_brokers_answer`` asks the brokers; ``changed`` is called when an outage begins
-    or ends."""
+    """Notices what does not answer. ``do_brokers_answer`` asks; ``changed`` is called when an outage begins or ends."""
 
     def __init__(
         self, cluster: str, do_brokers_answer: Callable[[], bool], waiting: Waiting, changed: Callable[[], None]

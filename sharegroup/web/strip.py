@@ -20,8 +20,7 @@ MOST_EXACT = 300
 """By default, a strip draws up to this many runs one by one, and more of them as shares in PIECES pieces."""
 PIECES = 120
 SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
-"""If a window has more runs than one request returns, the rest is sampled at SAMPLES offsets, RUNS_OF_A_SAMPLE runs
-each."""
+"""If a window has more runs than one request returns, the rest is sampled: RUNS_OF_A_SAMPLE runs at SAMPLES offsets."""
 HOLDERS = 6
 """Holders are shown in up to this many colours."""
 LEAST_WIDTH, LEAST_HEIGHT = 3.0, 3.0
@@ -156,8 +155,7 @@ def _joined(pages: Sequence[_Page]) -> Looked:
 
 
 def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int, int]]) -> list[_Page]:
-    """Make one request for all windows. Returns for each window a page from an offset on, with up to a number of
-    runs."""
+    """Make one request for all windows. Returns for each a page from an offset on, with up to a number of runs."""
     if not asked:
         return []
     windows = [

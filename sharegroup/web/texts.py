@@ -29,8 +29,7 @@ def text_of(data: bytes, *, is_cut: bool = False) -> str | None:
 
 
 def is_text(character: str) -> bool:
-    """Whether the character is part of a text: spaces, joiners and marks of any script are, control characters are
-    not."""
+    """Whether the character is part of a text, as spaces, joiners and marks of any script; not control characters."""
     return character in "\t\r\n" or unicodedata.category(character) not in _NO_TEXT
 
 

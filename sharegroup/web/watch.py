@@ -30,8 +30,7 @@ _log = logging.getLogger(__name__)
 REST = 4.0
 """A pause of this many times a scan's length follows the scan, so scans take a fifth of the time."""
 RUNS_LOOKED_AT = 200
-"""If a group has more runs, its oldest run is searched in up to this many runs that members hold, from the first one
-on."""
+"""If a group has more runs, its oldest one is searched in up to this many that members hold, from the first one on."""
 MOST_SCANNED = 1_000
 """A group's records with an earlier delivery are counted in up to this many runs in flight: the first ones, which hold
 back start offsets."""
@@ -41,8 +40,7 @@ slows no coordinator down."""
 MOST_ERRORS = 3
 """A scan is given up after this many groups in a row have failed."""
 OPEN_S, MOST_OPEN = 30.0, 100
-"""A page counts as open for OPEN_S seconds after its request. Up to MOST_OPEN groups of open pages are kept, the newest
-ones."""
+"""A page counts as open for OPEN_S seconds after its request. The newest MOST_OPEN groups of open pages are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +207,7 @@ class Watch:
         return seen
 
     def _ask_owners(self, listed: GroupsListed) -> None:
-        """Ask the owners on other hosts at once, in a thread. Otherwise the scans would wait for each silent owner in
-        turn."""
+        """Ask the owners on other hosts at once, in a thread. Else scans would wait for each silent owner in turn."""
 
         def ask() -> None:
             with suppress(ShareGroupError):
@@ -221,8 +218,7 @@ class Watch:
             self._asking.start()
 
     def _between_s(self, before: Snapshot) -> float:
-        """Returns after how many seconds of a round its results are published. The first round shows its groups
-        early."""
+        """Returns after how many seconds of a round its results are published. The first round is early."""
         return self._interval_s if before.round else 1.0
 
     def _look_at_open(self, seen: dict[str, WatchedGroup], before: Snapshot) -> None:
@@ -280,8 +276,7 @@ class Watch:
         return now_s - since_s
 
     def _dead_letters_stand_s(self, line: GroupLine, now_s: float) -> float:
-        """Returns for how many seconds dead letters have waited without one being written, which archives its
-        record."""
+        """Returns for how many seconds dead letters have waited and none was written, which archives its record."""
         waiting, written, since_s = self._wrote_s.get(line.group_id, (0, -1, now_s))
         if not line.archiving or not waiting or line.archiving < waiting or line.archived > written:
             since_s = now_s

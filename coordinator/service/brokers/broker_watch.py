@@ -29,8 +29,7 @@ ms of CPU time, and a record after such a silence may wait a little longer."""
 QUIET_AFTER_S = 5.0
 """The pause grows to QUIET_S after this many seconds without a moved end."""
 AFTER_ERROR_S = 1.0
-"""After a failed request the next one waits this many seconds, so that unreachable brokers are not asked all the
-time."""
+"""After a failed request the next one waits this many seconds, so that silent brokers are not asked all the time."""
 AWAY_PAUSE_S = 1.0
 """Leaders that do not answer are asked this often, in seconds."""
 MOST_KEPT = 1000
@@ -131,8 +130,7 @@ class BrokerWatch:
         return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Drop the ends of topics that were deleted or created again. Answers to earlier requests are not cached
-        then."""
+        """Drop the ends of topics that were deleted or created again. Earlier requests' answers are not cached."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
         for name in gone:

@@ -69,8 +69,7 @@ READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
 """The controller id in a cluster's answer while it elects a controller."""
 LEAST_LOOKS = 3
-"""The metadata is read this many times before a cluster counts as one without topic ids: one broker's answer may be
-old."""
+"""The metadata is read this many times before a cluster counts as one without topic ids: an answer may be old."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # librdkafka answers _NOENT by itself, from its last listing
@@ -258,8 +257,7 @@ class KafkaCluster:
         return not self.lacking(topic, "WRITE")
 
     def lacking(self, topic: str, *operations: str) -> list[str]:
-        """The operations, by their names in ACLs, that the principal may not do with a topic, as far as the cluster
-        says."""
+        """The operations, by their names in ACLs, that the principal may not do with a topic, if the cluster says."""
         if not self.gives_topic_ids():
             return []
         asked = TopicCollection([topic])

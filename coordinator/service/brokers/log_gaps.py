@@ -42,8 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogGaps:
-    """Reads logs and remembers which ranges were read whole. Thread-safe: its memory only grows, or is replaced by an
-    empty one."""
+    """Reads logs and remembers which ranges were read whole. Thread-safe: its memory only grows, or is emptied."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -53,8 +52,7 @@ class LogGaps:
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """Whether one of the first MOST_RANGES ranges holds a record. Do not cache False: a log may have been
-        unreadable."""
+        """Whether one of the first MOST_RANGES ranges holds a record. Do not cache False: a log may be unreadable."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 

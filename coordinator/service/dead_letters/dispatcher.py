@@ -22,8 +22,7 @@ from coordinator.service.runtime.event_loop import PartitionedRuntime
 FIRST_BACKOFF_S = 1.0
 """A group whose pass failed runs again after this many seconds, twice as long after each further failure."""
 LONGEST_BACKOFF_S = 30.0
-"""The backoff grows to this many seconds: a dead letter topic that can be written again is noticed within half a
-minute."""
+"""The backoff grows to this many seconds: a topic that can be written again is noticed within half a minute."""
 JITTER = 0.2
 """The backoff varies at random by this fraction, so that groups do not all try at the same time."""
 PARALLEL_GROUPS = 4
@@ -46,8 +45,7 @@ class _Slot:
 
 
 class DeadLetterDispatcher:
-    """Schedules the groups' workers. Thread-safe. It has no thread and no connection until a group has records that
-    wait."""
+    """Schedules the groups' workers. Thread-safe. It has no thread or connection until records wait."""
 
     def __init__(
         self, runtime: PartitionedRuntime, cluster: KafkaCluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
@@ -62,8 +60,7 @@ class DeadLetterDispatcher:
         self._closed = False
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Schedule those of these groups that have waiting records. The event loop's thread calls it: it must not
-        block."""
+        """Schedule those of these groups that have waiting records. The event loop calls it: it must not block."""
         with self._changed:
             waiting = [group_id for group_id in groups if self._runtime.has_dead_letters_due(group_id)]
             for group_id in waiting:

@@ -38,8 +38,7 @@ are written again."""
 CHUNK_BYTES = 16 << 20
 """A chunk of dead letters has up to this many bytes, so that large source records need little memory."""
 DEAD_LETTERS_IN_A_PROBE = 100
-"""The first write of a pass after a failure has this many dead letters: reading many that can't be written is
-useless."""
+"""The first write of a pass after a failure has this many dead letters: reading more may be useless."""
 ARCHIVE_AFTER_ATTEMPTS = 5
 """A record is archived without its dead letter after this many attempts where
 errors.deadletterqueue.on.failure=archive, as in Kafka."""

@@ -54,8 +54,7 @@ class DeadLetterTopicLook:
         return "" if is_stored_and_refused(self._cluster, topic, {}) else topic
 
     def _missing(self, names: list[str]) -> set[str]:
-        """Those of the topics that do not exist, by one request. A refusal concerns one of the topics, and does not say
-        which."""
+        """Those of the topics that do not exist, by one request. A refusal does not say which topic it concerns."""
         try:
             return set(names) - self._cluster.topics(names).keys()
         except BrokerRefused:

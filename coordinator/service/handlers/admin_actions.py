@@ -107,8 +107,7 @@ def act(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
 
 
 def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
-    """Returns the answer of the action if it was carried out before, without a request to the brokers; None if it was
-    not."""
+    """Returns the answer of the action if it was carried out before, without a request to the brokers; else None."""
 
     if not (request.execute and request.action_id):
         return None

@@ -423,8 +423,7 @@ class CoordinatorService(Handlers):
         return (*lost, *transactions.bounds(kept, Facts(partitions=kept, log_starts=log_starts, ends=ends), None))
 
     def _archive_deleted(self, view: GroupView, plan: frozenset[tuple[str, str, int]], gone: frozenset[str]) -> None:
-        """Archive the group's records of the plan's deleted topics, except topics that the group already knows to be
-        deleted."""
+        """Archive the group's records of the plan's deleted topics, except topics that it knows to be deleted."""
         names = {topic_id: topic for topic, topic_id, _ in plan}
         self.lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
 

@@ -80,8 +80,7 @@ class OwnerAway(Exception):
 
 
 class _Route(NamedTuple):
-    """An owner that has answered, the last time as ``alive`` at ``heard_s``. Its clock is ahead of ours by at most
-    ``ahead_ms``."""
+    """An owner that answered, last as ``alive`` at ``heard_s``. Its clock is ahead of ours by up to ``ahead_ms``."""
 
     owner: Owner
     ahead_ms: int
@@ -298,8 +297,7 @@ class Gateway:
         return route
 
     def _alive(self, group_id: str, owner: Owner, *, is_patient: bool) -> Alive:
-        """The owner's answer to :meth:`_look`: the last one if it is new. All requests of a group share one
-        question."""
+        """The owner's answer to :meth:`_look`: the last one if it is new. A group's requests share one question."""
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure or self._transport.now_s() - route.heard_s > QUIET_S:
             return self._look(group_id, owner, is_patient=is_patient)
@@ -367,8 +365,7 @@ class Gateway:
         return None
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
-        """Write a record to this process's reply partition, and return once it is read: every earlier reply was read
-        before it."""
+        """Write a record to this process's reply partition, and return once it is read, after every earlier reply."""
         echo = self._await(uuid.uuid4().hex, group_id)
 
         def written(ok: bool) -> None:

@@ -64,8 +64,7 @@ DEAF_S, MOST_DEAF_S = 2.0, 30.0
 """A reader begins anew if it has read none of its ticks this many seconds after a broker took a tick: soon enough that
 no host finds the owner gone. Each time it waits twice as long, up to MOST_DEAF_S."""
 RESTS_AFTER_S = 60.0
-"""An owner reads a partition of a request topic for this many seconds after the last request that was for this
-process."""
+"""An owner reads a partition of a request topic for this many seconds after the last request to it."""
 ANSWERS_KEPT_S = 300.0
 """An answer is kept for this many seconds, in case the same request comes again: a client retries for the same time by
 default (share.broker.outage.timeout.ms)."""
@@ -80,14 +79,12 @@ request again."""
 MOST_AT_ONCE = 1_000
 """Up to this many requests of one right are handled at the same time: each may wait for records."""
 STUCK_S = 30.0
-"""An owner whose event loop has run one round for this many seconds answers no host, so another host takes the
-group."""
+"""An owner whose event loop has run one round for this many seconds answers no host, so another takes the group."""
 TICK_LATE_S = 1.5
 """A tick is in time if it is read up to this many seconds after the tick before. During any longer time no member of
 another host could be heard."""
 UNHEARD_AT_MOST_S = 45.0
-"""If other hosts' members can't be heard, up to this many seconds in a row count against none of them. Then their
-sessions end."""
+"""If other hosts' members can't be heard, up to this many seconds in a row count against none; then sessions end."""
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that no host waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
@@ -158,8 +155,7 @@ class _Requests:
         return received
 
     def _has_room(self, shown: str, size: int) -> bool:
-        """Whether there is room for ``size`` more bytes of this request. Drops the oldest unfinished requests for
-        it."""
+        """Whether there is room for ``size`` more bytes of this request. Drops the oldest unfinished ones for it."""
         while self.received_bytes + size > MOST_RECEIVED_BYTES:
             unfinished = (each for each, of in self.received.items() if each != shown and not of.is_running)
             if (oldest := next(unfinished, None)) is None:
@@ -229,8 +225,7 @@ class OwnerRequests:
         self._is_leaving = True
 
     def close(self) -> None:
-        """End the threads. If other hosts have asked lately, answer for SAYS_MOVED_S more that the groups have
-        moved."""
+        """End the threads. If other hosts have asked lately, answer for SAYS_MOVED_S that groups have moved."""
         self._is_leaving = True
         if self.idle_s < RESTS_AFTER_S:
             self._is_closed.wait(SAYS_MOVED_S)

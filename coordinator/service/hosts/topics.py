@@ -27,8 +27,7 @@ READ, WRITE = "READ", "WRITE"
 TO_ASK = {REQUESTS: WRITE, REPLIES: READ}
 TO_ADMINISTER = {ADMIN_REQUESTS: WRITE}
 TO_ANSWER = {REQUESTS: READ, ADMIN_REQUESTS: READ, REPLIES: WRITE}
-"""The operations that a principal needs to ask owners on other hosts, to have them carry out actions, and to answer as
-an owner."""
+"""The operations that a principal needs to ask owners on other hosts, to have them act, and to answer as owner."""
 KEPT_MS = 600_000
 """The topics between hosts keep a record for this many milliseconds: longer than any request waits."""
 MOST_BYTES = 1_048_588

@@ -21,8 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_end(audit: logging.Logger, level: int, line: str) -> None:
-    """Write a line about an action that has ended into the audit log. If that fails, write it into the process's
-    log."""
+    """Write a line about an action that has ended into the audit log or, if that fails, into the process's log."""
     try:
         audit.log(level, "%s", line)
     except ShareGroupError as error:

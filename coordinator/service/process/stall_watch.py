@@ -19,8 +19,7 @@ class Sleeper(Protocol):
     """The interface of a thread for which the watch checks while the thread sleeps."""
 
     def look_in_sleep(self) -> None:
-        """Called while the thread sleeps and could receive a request. Wake the thread if there is a reason; do not
-        block."""
+        """Called while the thread sleeps and could receive a request. Wake it if there is a reason; do not block."""
 
 
 class StallWatch:

@@ -36,8 +36,7 @@ _KEY = "share.coordinator.audit.file"
 
 
 class _AuditFile(PrivateRotatingFile):
-    """The file of the audit log. ``emit`` raises DiskFull or UnusableFile if a line can't be written, and leaves no
-    part of it."""
+    """The file of the audit log. ``emit`` raises DiskFull or UnusableFile if a line can't be written whole."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

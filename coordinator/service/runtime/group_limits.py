@@ -14,8 +14,7 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 
 
 class GroupLimits:
-    """The limits. ``count_groups`` returns the number of groups. The event loop's thread calls it, for a new group
-    only."""
+    """The limits. ``count_groups`` returns the number of groups. The event loop calls it, for a new group only."""
 
     def __init__(self, config: ServerConfig, count_groups: Callable[[], int] = lambda: 0) -> None:
         self._max_members = config.group_share_max_size

@@ -110,8 +110,7 @@ class Measures(Protocol):
 
 
 class CoordinatorRuntime:
-    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were
-    loaded."""
+    """The groups of one store. ``on_change`` is called after each commit with the changed or loaded groups."""
 
     def __init__(
         self,

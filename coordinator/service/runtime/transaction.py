@@ -37,8 +37,7 @@ class Access(Enum):
     CLAIM = auto()
     """Load the group, also from another owner: for a new member, and for a forced action."""
     UPKEEP = auto()
-    """As SERVE, to write a snapshot, so that pruning can go on: a group that was loaded for it is unloaded once at
-    rest."""
+    """As SERVE, to write a snapshot, so that pruning can go on: a group loaded for it is unloaded at rest."""
     PEEK = auto()
     """Read a copy of the group, which stays with its owner; where only the owner can read it, as SERVE. For a
     transaction that changes nothing."""

@@ -338,8 +338,7 @@ def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> Transac
 def bounds(
     partitions: list[TopicIdPartition], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
 ) -> tuple[PartitionBounds, ...]:
-    """The bounds of the logs. ``until`` limits the ends, and leaves out partitions that it does not name; None: no
-    limit."""
+    """The bounds of the logs. ``until`` limits the ends, and leaves out partitions not in it; None: no limit."""
     found = []
     for p in partitions:
         cap = None if until is None else until.get(p.topic, {}).get(str(p.partition), -1)
@@ -357,8 +356,7 @@ def bounds(
 
 
 def single_command(request: GroupRequest[Reply]) -> Transaction[Reply]:
-    """The transaction that is this request alone, for a group that exists. Raises GroupIdNotFound if the group does not
-    exist."""
+    """The transaction that is this request alone, for a group that exists. Raises GroupIdNotFound if it does not."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
         if not group.exists:

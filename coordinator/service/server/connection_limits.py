@@ -106,8 +106,7 @@ class UnauthenticatedConnections:
         return found
 
     def _peer(self, number: int) -> Peer | None:
-        """The peer of descriptor ``number`` if it is a connection to the port. ``_duplicate`` is the same socket
-        afterwards."""
+        """The peer of descriptor ``number`` if it is a connection to the port. ``_duplicate`` is that socket then."""
         try:
             os.dup2(number, self._duplicate)
             held = socket.socket(fileno=self._duplicate)

@@ -139,8 +139,7 @@ class SqliteStore(SoleOwner):
         return None in self._inodes or self._found() != self._inodes
 
     def _found(self) -> list[tuple[int, int] | None]:
-        """Device and inode of the file and of its write-ahead log, as their paths lead to them; None for a missing
-        file."""
+        """Device and inode of the file and its write-ahead log, as their paths lead to them; None for a missing one."""
         return [_inode(path) for path in (self.path, Path(f"{self.path}-wal"))]
 
     def _check_found(self) -> None:
@@ -309,8 +308,7 @@ class SqliteReader(SoleOwner):
         return str(self.path)
 
     def peek(self, group_id: str) -> list[StoredRecord]:
-        """The group's records, in append order. Raises StateStoreUnreadable if the file is damaged, or not a file of
-        sharegroup."""
+        """The group's records, in append order. Raises StateStoreUnreadable if the file is damaged, or not ours."""
         with _read_only(self.path) as reading:
             return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
 

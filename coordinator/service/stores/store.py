@@ -142,8 +142,7 @@ class Store(Protocol):
 
 
 class SoleOwner:
-    """The part of a store that has one owner for all its groups. Each answer needs an append first, which is cheap
-    here."""
+    """The part of a store that has one owner for all its groups. Each answer needs an append, which is cheap here."""
 
     holding_back: Collection[str] = ()
 

@@ -26,13 +26,11 @@ from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.transaction_size import header_of
 
 TRANSACTION_TIMEOUT_FACTOR = 2
-"""The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
-first."""
+"""The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: we give up first."""
 LONGEST_REQUEST_MS = 300_000
 """librdkafka's bound of socket.timeout.ms."""
 CONNECT_S = 2.0
-"""A connection to the brokers must be made within this many seconds, before the search for the transaction
-coordinator."""
+"""The brokers must be connected within this many seconds, before the search for the transaction coordinator."""
 MOST_ADDRESSES = 3
 """Up to this many metadata requests are sent, until one is answered by a broker whose id librdkafka knows. A bootstrap
 address has no id, and usually answers the first request only."""
@@ -63,8 +61,7 @@ class GroupWriter:
     """The transactional producer of one group. One thread at a time may use it."""
 
     def __init__(self, topic: StateTopic, partition: int, group_id: str) -> None:
-        """Opens a client of its own for the group. Raises StoreRefused if the process has as many clients as it can
-        have."""
+        """Opens a client of its own for the group. Raises StoreRefused if the process can't have more clients."""
         self._topic, self._partition = topic, partition
         self.transactional_id = f"{topic.name}-{group_id}"
         self._timeout_s = topic.write_timeout_ms / 1000

@@ -43,8 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class OpenTransaction:
-    """Remembers the transaction that blocked a read of a state partition, until everything up to the end of that read
-    can be read."""
+    """Remembers the transaction that blocked a read of a state partition, until all of that read can be read."""
 
     def __init__(self, topic: StateTopic, partition: int) -> None:
         self._topic, self._partition = topic, partition

@@ -157,8 +157,7 @@ class KafkaStore:
 
     @property
     def prunes(self) -> bool:
-        """Whether this process has served a group of the partition, and so keeps it short. Other hosts leave that to
-        the owners."""
+        """Whether this process has served a group of the partition, and so keeps it short, as only owners do."""
         return bool(self._served_before)
 
     # --- called from other threads
@@ -170,8 +169,7 @@ class KafkaStore:
         return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
 
     def hold_back(self, groups: frozenset[str], below: int) -> None:
-        """Record that the snapshots of these groups lie below this offset: older records of other groups can't be
-        pruned."""
+        """Record that these groups' snapshots lie below this offset: older records of others can't be pruned."""
         self._held_back = groups, below
 
     def topic_is_gone(self, error: ShareGroupError) -> None:
@@ -378,16 +376,14 @@ class KafkaStore:
         self._ownership.check(group_id, owner, had=had, claims=claims, end=end)
 
     def _is_gone(self, owner: Owner) -> bool:
-        """Whether this owner is gone. A released owner still gives its other groups up; one that can't be asked may
-        live."""
+        """Whether this owner is gone. A released owner still gives up others; one that can't be asked may live."""
         return bool(owner.answers) and not owner.released and owner.process != self._ownership.me.process
 
     def _new_log(self, group_id: str) -> GroupLog:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
     def _read(self, log: GroupLog, end: int | None = None) -> Generator[StoredRecord, None, int]:
-        """Yield the group's committed records up to ``end`` (None: the partition's). Returns the offset that was
-        reached."""
+        """Yield the group's committed records up to ``end`` (None: the partition's). Returns the reached offset."""
         start, is_empty = self._needed.get(log.group_id), True
         reading = self._read_from(log, start, end)
         while True:

@@ -27,8 +27,7 @@ FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, unless the group was taken by then. The owner
 may be back without having written anything."""
 LOOK_LASTS_S = 60.0
-"""An owner that did not answer is asked again by a look after this many seconds; until then looks read what it
-wrote."""
+"""An owner that did not answer is asked again by a look after this many seconds; until then looks read its log."""
 ENDPOINT_NAMES = "3"
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
@@ -57,8 +56,7 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
 
 
 def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
-    """Returns the owner as lists name it, if it is another installation's that may live and can be asked; else
-    empty."""
+    """Returns the owner as lists name it, if it is another installation's, may live and can be asked; else empty."""
     if owner is None or owner.released or not owner.answers or owner.installation_id == installation_id:
         return ""
     return owner.named
