@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.environments import ENVIRONMENTS, Environment, Place
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.readme import END, PYTEST, Program, printed, programs, until_idle, with_names
+from tests.support.readme import ENDS, PYTEST, Program, printed, programs, until_idle, with_names
 
 KIT = "docs/do/test-your-query.md"
 SPARK = "Spark"
@@ -203,7 +203,7 @@ def with_records(program: Program, kafka: KafkaBroker, unique: Callable[[str], s
     text = with_names(program.text.replace("1207", "0"), {**names, "billing": group, "payments": group, **topics})
     text = text.replace("checkpoints/", f"checkpoints/{orders}/").replace("output/", f"output/{orders}/")
     value = '{"amount": 1}' if "amount" in text else "1"
-    if text.endswith(END):
+    if text.endswith(tuple(ENDS)):
         kafka.produce(orders, [value] * RECORDS)
         text = until_idle(text) + DONE
     elif not place.environment.refusal:
