@@ -78,11 +78,7 @@ def reset_a_group_with_members(patch: Patch) -> None:
     patch.setattr(administer, "_check_empty", lambda *_, **__: None)
 
 
-@mistake(
-    rules.SESSION_HAS_ITS_TIME,
-    tests=(TESTS + "after_a_load_administration_waits_a_session_for_members_without_records",),
-    model=8,
-)
+@mistake(rules.SESSION_HAS_ITS_TIME, model=8)
 def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
     patch.setattr(administer, "_check_heard", lambda *_: None)
 

@@ -23,6 +23,9 @@ Steps (M is a member, C a ShareConsumer, P a plan as in ``i.2``; what is in brac
   (``none``: deletes it), decides records by hand, and ends the session of a member. ``begin N``: it is there again.
 - ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
 - ``coordinator restarts [from a snapshot]``: another process loads what was appended, or a snapshot of it.
+- ``history OFFSET``: who had the record, and how each delivery ended, as the log tells it.
+- ``says M ERROR [of PROCESS | in a task]``: a process of M ends with this error; ``of``: one whose join was refused.
+  ``endings``: the queries that keep ending.
 - ``drain M after P fails OFFSET``: the query goes on until it is given nothing; each batch with the offset fails.
 """
 
@@ -44,6 +47,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
+    DescribeGroup,
     Heartbeat,
     LeaveGroup,
     MarkInProgress,
@@ -51,9 +55,11 @@ from coordinator.protocol.messages import (
     PartitionProgress,
     PlanReply,
     ProgressBatch,
+    ReportEnding,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
+from tests.support.record_histories import told
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
 ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject|renew|gap|defer)(?: (\d+) ms)?(?: at (\d+))?( written)?")
@@ -193,6 +199,23 @@ class Player:
     def _lag(self) -> Iterable[str]:
         (described,) = describe_group(self.group.group, self.group.bounds()).partitions
         yield _line("lag", f"{described.lag}, done {self.group.partition().delivery_complete_count}")
+
+    def _history(self, offset: str) -> Iterable[str]:
+        for event, count, member in told(self.group, int(offset)):
+            yield _line("history", f"{event}, {count} {member}".rstrip())
+
+    def _endings(self) -> Iterable[str]:
+        members = self.group.run(DescribeGroup(group_id="billing")).members
+        for each in (member.ending for member in members if member.ending is not None):
+            runs = ", and runs again" if each.runs else ""
+            yield _line("ending", f"{each.error or 'without a word'}, {each.times} times{runs}")
+
+    def _says(self, member: str, error: str, *words: str) -> Iterable[str]:
+        process = words[1] if words[:1] == ("of",) else None
+        epoch = self.group.epochs.get(member) if process is None else None
+        who = {"group_id": "billing", "member_id": member, "member_epoch": epoch, "process_id": process or ""}
+        self.group.run(ReportEnding(**who, error=error, text="", is_over="task" not in words))
+        return ()
 
     def _who(self, member: str) -> dict[str, Any]:
         return {"group_id": "billing", "member_id": member, "member_epoch": self.group.epochs[member]}

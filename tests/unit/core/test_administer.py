@@ -9,7 +9,7 @@ import pytest
 from coordinator.core.commands import ExtendDeadlines, InitializePartitions, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks.view import MOST_NAMED, altered_since
-from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, ReleaseMember
+from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import (
     DeadLettersNotWritten,
     MembersNotKnown,
@@ -29,21 +29,6 @@ DEAD_LETTERS = {"errors.deadletterqueue.topic.name": "dlq"}
 def reset(group, start, partition=0, *, execute=True, force=False, **fields):
     starts = ((TOPIC_ID, partition, start),)
     return group.run(AlterStartOffsets(starts=starts, execute=execute, force=force, **fields))
-
-
-def by_hand(group, decision, first, last, *, execute=True, reason="a broken record"):
-    return group.run(
-        DecideRecords(
-            group_id="billing",
-            decision=decision,
-            topic="orders",
-            partition=0,
-            first=first,
-            last=last,
-            execute=execute,
-            reason=reason,
-        )
-    )
 
 
 # --- what a query learns of altered start offsets
@@ -101,20 +86,6 @@ def test_a_poll_with_nothing_to_learn_looks_at_no_altered_partition():
 # --- after a load
 
 
-def test_after_a_load_administration_waits_a_session_for_members_without_records():
-    group, plan = started_plan()
-    group.complete(plan)
-    group.crash()
-    for action in (lambda: reset(group, 0), lambda: group.run(DeleteGroup(group_id="billing", execute=True))):
-        with pytest.raises(MembersNotKnown, match=f"1 member.*{SESSION_MS + 1} ms more"):
-            action()
-    group.pass_time(SESSION_MS)
-    with pytest.raises(MembersNotKnown, match="1 ms more"):
-        reset(group, 0, execute=False)
-    group.pass_time(1)
-    assert reset(group, 0).executed
-
-
 def test_offsets_are_not_deleted_while_a_subscriber_may_be_there():
     group, plan = started_plan()
     group.complete(plan)
@@ -151,18 +122,3 @@ def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
     assert reset(group, None, execute=False, drop_dead_letters=True).notes[-1] == told
     reset(group, None, drop_dead_letters=True)
     assert not group.group.partitions
-
-
-# --- members and single records
-
-
-def test_the_notes_of_an_action_by_hand_begin_with_numbers():
-    group, _ = started_plan()
-    dry = by_hand(group, "release", 90, 109, execute=False)
-    assert dry.notes[0] == "10 of 20 record(s) become available now, out of quarantine, with 0 tries."
-    assert dry.notes[1].startswith("10 record(s) that members hold are delivered again; ")
-    (held,) = group.run(ReleaseMember(group_id="billing", member_id="m1")).notes
-    assert held.startswith("100 record(s) that members hold are delivered again; ")
-    group.pass_time(SESSION_MS + 1)
-    (note,) = by_hand(group, "archive", 0, 4, execute=False).notes
-    assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."

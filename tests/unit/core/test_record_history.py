@@ -5,94 +5,16 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.log_records import DataLost, PlanCompleted, RunsChanged
-from coordinator.core.record_codec import decode_record
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.errors import NotInFlight
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.kip932.consumers import LOCK_MS, ShareConsumers, texts
+from tests.kip932.consumers import ShareConsumers, texts
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
-from tests.support.quarantine import quarantined_record
-from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told, untimed
-from tests.support.sink_driver import EXPLICIT
+from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told
 
-GAP, ACCEPT, RELEASE, REJECT, *_ = AcknowledgeType
+_, ACCEPT, RELEASE, REJECT, *_ = AcknowledgeType
 BAD_ORDER = "a bad order (by bob)"
-STALE_MS = 90_000
-"""A record in progress loses its lock after this many ms without a signal."""
-
-
-@pytest.mark.parametrize("kind", [ACCEPT, RELEASE, REJECT])
-def test_each_delivery_to_consumers_names_its_member_and_its_end(kind):
-    group = ShareConsumers(**DLQ)
-    group.fetch("c1", 10)
-    group.acknowledge(RELEASE, 3)
-    group.fetch("c2", 100)
-    group.acknowledge(kind, 3, count=2, member="c2")
-    ended = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}[kind]
-    assert told(group, 3) == [("acquired", 1, "c1"), ("released", 1, "c1"), ("acquired", 2, "c2"), (ended, 2, "c2")]
-    assert told(group, 4) == [("acquired", 1, "c1")]
-    assert told(group, 99) == [("acquired", 1, "c2")]
-
-
-def test_the_history_lists_a_lost_lock_and_the_delivery_limit():
-    group = ShareConsumers(share_delivery_count_limit=2, **DLQ)
-    for member in ("c1", "c2"):
-        group.fetch(member, 10)
-        group.pass_time(LOCK_MS + 1)
-    lost = "failed: its lock was lost"
-    limit = "lock lost, and given up at the limit of tries"
-    assert told(group, 0) == [("acquired", 1, "c1"), (lost, 1, "c1"), ("acquired", 2, "c2"), (limit, 2, "c2")]
-    assert [entry.failures for entry in history_of(group.log, 0).entries()][:3] == [0, 1, 1]
-
-
-@pytest.mark.parametrize("end", ["released", "failed: its lock was lost"])
-def test_all_signals_of_a_delivery_are_one_entry(end):
-    group = ShareConsumers()
-    group.fetch("c1", 10)
-    assert [group.signal(3), group.signal(3, hint="half of it")] == ["NONE", "NONE"]
-    working = [("acquired", 1, "c1"), ("in progress", 1, "c1")]
-    assert told(group, 3) == working
-    if end == "released":
-        group.acknowledge(RELEASE, 3)
-    else:
-        group.pass_time(STALE_MS + 1)
-    assert told(group, 3) == [*working, (end, 1, "c1")]
-    assert history_of(group.log, 3).entries()[-1].failures == 1
-
-
-def test_a_batch_that_no_sink_decided_is_listed_as_given_back():
-    group, plan = started_plan(10, **EXPLICIT)
-    group.complete(plan)
-    assert told(group, 7) == [("acquired", 1, "m1"), ("given back, which is no try", 1, "m1")]
-
-
-def test_a_deferred_record_is_listed():
-    group, plan = started_plan(10)
-    group.stage(OutcomeRun(7, 7, 1, AcknowledgeType.DEFER))
-    group.complete(plan)
-    assert told(group, 7) == [("acquired", 1, "m1"), ("deferred, or released without a try", 1, "m1")]
-
-
-def test_a_lock_lost_before_the_query_started_is_no_failure():
-    group = GroupDriver(records=10)
-    group.join()
-    group.next()
-    group.pass_time(SESSION_MS + 1)
-    assert told(group, 7) == [("acquired", 1, "m1"), ("its lock was lost before the work began", 1, "m1")]
-    assert history_of(group.log, 7).entries()[-1].failures == 0
-
-
-def test_a_query_that_returns_decides_the_records_that_it_lost():
-    group, plan = started_plan(10, **texts(DLQ))
-    group.stage(OutcomeRun(2, 4, 1, RELEASE), OutcomeRun(5, 6, 1, REJECT))
-    group.pass_time(SESSION_MS + 1)
-    group.join()
-    group.complete(plan)
-    lost = [("acquired", 1, "m1"), ("failed: its lock was lost", 1, "m1")]
-    assert told(group, 5) == [*lost, ("rejected", 1, "m1")]
-    assert told(group, 3) == lost, "the lost lock was its try"
 
 
 def test_the_history_lists_the_actions_of_administrators():
@@ -111,32 +33,6 @@ def test_the_history_lists_the_actions_of_administrators():
     )
     assert archived == HistoryEntry(event=by_hand[0], at_ms=archived.at_ms, delivery_count=1, reason=BAD_ORDER)
     assert history_of(group.log, 2).entries()[-1].reason == BAD_ORDER
-
-
-def test_the_completion_of_another_batch_rejects_no_record_archived_by_hand():
-    group, plan = started_plan(10, **texts(DLQ))
-    group.stage(OutcomeRun(3, 3, 1, RELEASE))
-    group.complete(plan)
-    group.run(DecideRecords(**HERE, decision="archive", first=3, last=3, reason="a bad order", name="bob"))
-    group.ends[0] = 20
-    other = group.next(plan).plan.plan_id
-    group.start(other)
-    group.complete(other)
-    assert told(group, 15)[-1] == ("accepted", 1, "m1")
-    assert told(group, 3) == [("acquired", 1, "m1"), ("released", 1, "m1"), ("archived by an administrator", 1, "")]
-
-
-def test_the_history_calls_no_record_rejected_that_was_archived_by_hand():
-    """A query that is away may come back to its records; those that a consumer released are nobody's."""
-    query, _ = started_plan(10, **texts(DLQ))
-    query.pass_time(SESSION_MS + 1)
-    consumers = ShareConsumers(**DLQ)
-    consumers.fetch("c1", 10)
-    consumers.acknowledge(RELEASE, 0, 9)
-    for group, member in ((query, "m1"), (consumers, "")):
-        for at in (3, 4):
-            group.run(DecideRecords(**HERE, decision="archive", first=at, last=at, reason="a bad order"))
-        assert [told(group, at)[-1] for at in (3, 4)] == [("archived by an administrator", 1, member)] * 2
 
 
 @pytest.mark.parametrize("size", [1, 3, 2_000])
@@ -167,18 +63,6 @@ def test_a_query_that_returns_to_other_partitions_rejects_nothing():
     group.join()
     group.complete(plan)
     assert told(group, 0)[-1] == ("archived by an administrator", 1, "m1")
-
-
-def test_a_query_rejects_a_record_that_was_released_by_hand():
-    """The completion says besides that its batch lost another record."""
-    group, plan = started_plan(10, **texts(DLQ))
-    group.run(DecideRecords(**HERE, decision="release", first=5, last=5, name="alice"))
-    group.stage(OutcomeRun(0, 0, 1, RELEASE), OutcomeRun(5, 5, 1, REJECT, reason="too large"))
-    group.move_log_start(1)
-    group.complete(plan)
-    assert [type(decode_record(data)) for data in group.log[-3:]] == [RunsChanged, DataLost, PlanCompleted]
-    by_hand = ("released by an administrator", 1, "m1")
-    assert told(group, 5) == [("acquired", 1, "m1"), by_hand, ("rejected", 1, "m1")]
 
 
 @pytest.mark.parametrize("start", [0, None])
@@ -224,21 +108,6 @@ def test_the_reason_of_a_release_by_hand_ends_with_the_next_acquisition():
     assert [each.reason for each in history_of(group.log, 1).entries()[-2:]] == ["(by alice)", ""]
 
 
-def test_the_history_lists_a_querys_attempts_and_the_quarantine():
-    group, _ = quarantined_record(limit=3)
-    no_times = [entry.at_ms is None for entry in untimed(group.log, 0)]
-    assert no_times == [False, True, True, True], "no time is made up"
-    again = ("delivered again to its query", "m1")
-    found = [(event, member) for event, _, member in told(group, 0)]
-    assert found == [("acquired", "m1"), again, again, ("failed, and quarantined", "m1")]
-
-
-def test_the_history_lists_a_completed_batch():
-    group, plan = started_plan(10)
-    group.next(plan)
-    assert told(group, 7) == [("acquired", 1, "m1"), ("accepted", 1, "m1")]
-
-
 def test_a_record_is_deleted_from_its_topic_once():
     """Later log starts are none of it, nor are any of a record that was done when the log was pruned."""
     group = ShareConsumers(**DLQ)
@@ -263,12 +132,6 @@ def test_a_record_is_deleted_from_its_topic_once():
     later = ShareConsumers(start=3)
     later.move_log_start(5)
     assert [told(later, offset) for offset in (2, 3)] == [[], [deleted]]
-
-
-def test_an_offset_that_was_not_delivered_has_no_entries():
-    group = ShareConsumers()
-    group.fetch("c1", 10)
-    assert told(group, 50) == []
 
 
 def test_an_entry_lists_all_known_facts_of_its_delivery():
@@ -318,39 +181,3 @@ def test_the_history_lists_resets_and_log_starts_that_changed_an_offset():
     group.acknowledge(ACCEPT, 7, count=2)
     group.move_log_start(8)
     assert told(group, 7)[-1] == ("accepted", 2, "c1"), "it was done before"
-
-
-def test_the_history_lists_records_that_are_not_in_the_log():
-    """A gap that the holder found, and a record that was available when the log start passed it."""
-    group = ShareConsumers()
-    group.fetch("c1", 10)
-    group.acknowledge(GAP, 4)
-    group.acknowledge(RELEASE, 3)
-    group.move_log_start(5)
-    missing = "not in its topic's log"
-    assert told(group, 4) == [("acquired", 1, "c1"), (missing, 1, "c1")]
-    assert told(group, 3) == [("acquired", 1, "c1"), ("released", 1, "c1"), (missing, 1, "")]
-
-
-def test_the_history_lists_a_written_dead_letter():
-    group = ShareConsumers(**DLQ)
-    group.fetch("c1", 10)
-    group.acknowledge(REJECT, 3)
-    begun = [("acquired", 1, "c1"), ("rejected", 1, "c1")]
-    assert told(group, 3) == begun
-    group.file(3, 3)
-    assert told(group, 3) == [*begun, ("dead letter written, or not possible", 1, "")]
-
-
-def test_a_dead_letter_is_written_after_a_reset_above_its_record():
-    group = ShareConsumers(**DLQ)
-    group.fetch("c1", 10)
-    group.acknowledge(REJECT, 3)
-    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 5),), execute=True, force=True))
-    group.file(3, 3)
-    assert [event for event, _, _ in told(group, 3)] == [
-        "acquired",
-        "rejected",
-        "start offset altered by an administrator",
-        "dead letter written, or not possible",
-    ]

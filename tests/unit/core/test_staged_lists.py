@@ -101,20 +101,6 @@ def test_repeated_staging_is_the_sum_for_each_offset(stagings: list[list[StagedR
     assert by_offset(staged) == expected
 
 
-@given(staged_runs, staged_runs)
-def test_staging_changes_neither_list(before: list[StagedRun], now: list[StagedRun]) -> None:
-    copies = list(before), list(now)
-    staged_with(before, now)
-    with_gaps(before, now)
-    assert (before, now) == copies
-
-
-@given(staged_runs)
-def test_the_same_staging_twice_is_once(now: list[StagedRun]) -> None:
-    once = staged_with([], now)
-    assert by_offset(staged_with(once, now)) == by_offset(once)
-
-
 @given(staged_runs, ranges_with(st.just(GAP)))
 def test_a_gap_counts_only_where_no_outcome_is_staged(staged: list[StagedRun], gaps: list[StagedRun]) -> None:
     both = with_gaps(gaps, staged)

@@ -40,7 +40,6 @@ from coordinator.state_log.record_keys import (
     ShareUpdateKey,
     decode_key,
     encode_key,
-    key_head,
 )
 from coordinator.state_log.value_version import versioned
 from tests.kip932.consumers import ACCEPT, REJECT, RELEASE, batch
@@ -314,34 +313,6 @@ def test_a_torn_or_newer_record_stops_the_load(key: bytes, value: bytes, reason:
     group = mixed()
     group.put((key, value))
     unreadable(group, reason)
-
-
-ANY_KEYS = st.one_of(
-    st.sampled_from([ShareSnapshotKey, ShareUpdateKey]).map(lambda kind: encode_key(kind(GROUP, TOPIC_ID, 0))),
-    st.builds(lambda at: encode_key(GroupRecordKey(GROUP, at)), st.integers(0, 3)),
-    st.builds(lambda at: encode_key(GroupSnapshotKey(GROUP, at)), st.integers(0, 3)),
-    st.builds(lambda at: encode_key(GroupSnapshotPartKey(GROUP, at, at)), st.integers(0, 3)),
-    st.just(encode_key(GroupOwnerKey(GROUP))),
-    st.builds(lambda kind, rest: key_head(kind, GROUP) + rest, st.integers(0, 999), st.binary(max_size=20)),
-    st.none(),
-    st.binary(max_size=20),
-)
-ANY_VALUES = st.one_of(st.none(), st.binary(max_size=40), st.binary(max_size=40).map(versioned))
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(ANY_KEYS, ANY_VALUES), max_size=4))
-def test_junk_under_a_groups_keys_is_read_or_refused_by_name(
-    written: list[tuple[bytes | None, bytes | None]],
-) -> None:
-    log, looked = (GroupLog(GROUP, updates_per_snapshot=3) for _ in range(2))
-    try:
-        for offset, (key, value) in enumerate(written):
-            looked.read_owner(key, value, offset)
-            log.read(key, value, offset)
-        log.end()
-    except ShareGroupError as error:
-        assert GROUP in str(error)  # noqa: PT017 - a log that can be read raises nothing
 
 
 def test_a_record_without_a_value_stops_the_load() -> None:

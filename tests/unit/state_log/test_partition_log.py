@@ -19,17 +19,15 @@ from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, Whole
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
-from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
-    ShareUpdateValue,
     StateBatch,
-    encode_update,
 )
 from tests.kip932.consumers import ShareConsumers
 from tests.support.group_steps import play_step, steps
-from tests.support.kafka_partition_log import KafkaPartitionLog, cold_partitions
-from tests.support.kafka_values import decode_snapshot, decode_update
+from tests.support.kafka_partition_log import KafkaPartitionLog
+from tests.support.kafka_values import decode_snapshot
 from tests.support.state_records import (
     TOPIC_ID,
     Naive,
@@ -229,32 +227,6 @@ def replay(log: KafkaPartitionLog, *records: tuple[bytes, bytes | None]) -> None
         log.replay(decode_key(key), value)
 
 
-def test_a_partition_log_begins_with_a_snapshot_at_epoch_0() -> None:
-    log = KafkaPartitionLog(*PLACE)
-    ((key, value),) = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
-    assert decode_key(key) == ShareSnapshotKey(*PLACE)
-    assert decode_snapshot(value) == ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
-    assert log.snapshot_epoch is None, "a write changes nothing"
-
-
-def test_the_update_that_reaches_the_limit_is_followed_by_a_snapshot() -> None:
-    log, batch = begun(), StateBatch(6, 9, RecordState.ACKNOWLEDGED, 1)
-    whole = Projection(5, (batch,))
-    change = Change(5, (batch,), 4)
-    values = []
-    for now_ms in (1_001, 1_002, 1_003, 1_004):
-        ((key, value),) = log.write(change, lambda: whole, updates_per_snapshot=2, now_ms=now_ms)
-        log.replay(decode_key(key), value)
-        update = isinstance(decode_key(key), ShareUpdateKey)
-        values.append(decode_update(value) if update else decode_snapshot(value))
-    assert values == [
-        ShareUpdateValue(0, 0, 5, (batch,), 4),
-        ShareUpdateValue(0, 0, 5, (batch,), 4),
-        ShareSnapshotValue(1, 2, 0, 5, 1_003, 1_003, (batch,), 4),
-        ShareUpdateValue(1, 0, 5, (batch,), 4),
-    ]
-
-
 def test_the_whole_projection_is_computed_only_for_a_snapshot() -> None:
     def whole() -> Projection:
         raise AssertionError("nobody needs it")
@@ -269,21 +241,6 @@ def test_any_first_write_of_a_partition_log_begins_it() -> None:
     assert log.snapshot(whole, now_ms=7) == first
 
 
-def test_a_tombstone_resets_a_partition_log() -> None:
-    log = begun()
-    tombstone = log.delete()
-    assert (decode_key(tombstone[0]), tombstone[1]) == (ShareSnapshotKey(*PLACE), None)
-    replay(log, tombstone)
-    assert remembered(log) == remembered(KafkaPartitionLog(*PLACE))
-
-
-def test_an_update_without_a_leader_epoch_keeps_the_leader_epoch() -> None:
-    log = begun()
-    replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, 3, None))))
-    replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, None, 6, (), 0))))
-    assert (log.leader_epoch, log.updates) == (3, 2)
-
-
 def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     log = begun()
     update = log.write(Change(5, (), 0), lambda: Projection(5, ()), updates_per_snapshot=500, now_ms=1_001)
@@ -294,21 +251,6 @@ def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     replay(loaded, *snapshot)
     replay(log, *snapshot)
     assert remembered(loaded) == remembered(log)
-
-
-def test_cold_partitions_get_a_snapshot_after_an_update() -> None:
-    old, new = begun(now_ms=1_000), begun(now_ms=50_000)
-    not_begun = KafkaPartitionLog(*PLACE)
-    logs = [old, new, not_begun]
-    assert cold_partitions(logs, 10_999, 10_000) == []
-    assert cold_partitions(logs, 11_000, 10_000) == [old]
-    replay(old, *old.snapshot(Projection(5, ()), now_ms=11_000))
-    assert cold_partitions(logs, 11_000, 10_000) == []
-    replay(new, *new.snapshot(Projection(5, ()), now_ms=60_000))
-    assert cold_partitions(logs, 100_000, 10_000) == []
-    for _ in range(2):
-        replay(new, *new.write(Change(6), lambda: Projection(6, ()), updates_per_snapshot=1, now_ms=70_000))
-    assert cold_partitions(logs, 100_000, 10_000) == [old, new]
 
 
 @pytest.mark.parametrize(
