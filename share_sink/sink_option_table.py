@@ -26,8 +26,7 @@ OPTIONS = (
     Option(
         "outputOnReplay",
         "skips",
-        "What the target does with the replay of a batch (docs/do/sink.md): replaces, and the last attempt's outcomes "
-        "alone count; or skips, and a record about which attempts disagree is released.",
+        "What the target does with the replay of a batch: replaces or skips (docs/do/sink.md).",
     ),
     Option("batchId", "the batch's", "The batch of the rows: sharegroup.acknowledge sets it."),
     Option("checkpointLocation", "the query's", "Spark passes it on; shown with the member."),
@@ -35,15 +34,13 @@ OPTIONS = (
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka, for the producer of dead letters and the reader of their source records. Java's "
-        "names are accepted as by the source.",
+        "Any property of librdkafka or Java, for the producer of dead letters and the reader of their source records.",
     ),
     Option(
         "share.*, errors.deadletterqueue.*",
         "see below",
         "Configuration of the group, and of the coordinator: the same as of the source. Where both set a key of the "
-        "group, the last one that starts holds. share.acknowledgement.mode is the source's: a sink that names another "
-        "one is refused.",
+        "group, the last one that starts holds; share.acknowledgement.mode is the source's.",
     ),
 )
 

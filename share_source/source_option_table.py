@@ -38,8 +38,7 @@ OPTIONS = (
     Option(
         "maxOffsetsPerTrigger",
         "no limit",
-        "At most this many records in a batch, from all partitions together. With share.acquire.mode=batch_optimized a "
-        "run of records that was returned is not cut to meet it.",
+        "At most this many records in a batch, from all partitions together (but see share.acquire.mode).",
     ),
     Option(MEMBER_NAME.name, "the query's, else the application's", MEMBER_NAME.doc, "not there"),
     Option(
@@ -56,8 +55,7 @@ OPTIONS = (
     Option(
         "failOnDataLoss",
         "true",
-        "Whether a query fails, once, when records were removed from the log before they were done. When it is "
-        "started again, or with false, it goes on without them.",
+        "Whether a query fails, once, when records were removed from the log before they were done.",
         "there it fails again at each start",
     ),
     Option(

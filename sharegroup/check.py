@@ -37,13 +37,11 @@ def check(
     """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
 
     A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. Every
-    leader is asked, and a standalone coordinator if the options name one. A coordinator is started only to ask the one
-    of another host, and no group is changed. If the sink's options have archive.path, its folder is created, and a
-    small file is written and deleted.
+    leader is asked, and a standalone coordinator if the options name one. No group is changed. If the sink's options
+    have archive.path, its folder is created, and a small file is written and deleted.
 
     \b
-    Examples:
-      sharegroup check --options billing.properties
+    Example:
       sharegroup check --options billing.json \\
           --sink-options billing-sink.json --json"""
     if source_path is None and sink_path is None:

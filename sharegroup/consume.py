@@ -79,14 +79,9 @@ def consume(
     earliest, add --command-property share.auto.offset.reset=earliest.
 
     \b
-    Examples:
+    Example:
       sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
-          --group billing
-      sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
-          --timeout-ms 5000 --property print.key=true \\
-          --property print.delivery=true
-      sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
-          --max-messages 1 --reject"""
+          --group billing --timeout-ms 5000 --property print.delivery=true"""
     if reject and release:
         raise click.UsageError("Name either --reject or --release.", context)
     from coordinator.config.properties_file import read_properties

@@ -101,8 +101,7 @@ def redrive(
     sends them again.
 
     \b
-    Examples:
-      sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq
+    Example:
       sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq \\
           --where group=billing --where 'message~=timeout' --execute"""
     if dry_run and execute:

@@ -61,8 +61,7 @@ def list_dead_letters(cluster: Cluster, topic: str, where: tuple[str, ...], limi
     """List the dead letters of a topic, the oldest of each partition first.
 
     \b
-    Examples:
-      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq
+    Example:
       sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq \\
           --where group=billing --where 'message~=timeout'"""
     from share_sink.redrive.dlq_reader import dead_letters

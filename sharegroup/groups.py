@@ -143,15 +143,9 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 def groups(context: click.Context, /, cluster: Cluster, **options: Any) -> int:
     """List, describe, reset and delete share groups; release members; release or archive records by hand.
 
-    With no coordinator running, the state store is read, and a line on standard error says so.
-
     \b
     Examples:
       sharegroup groups --bootstrap-server localhost:9092 --list --state
-      sharegroup groups --bootstrap-server localhost:9092 --describe \\
-          --group billing
-      sharegroup groups --bootstrap-server localhost:9092 --describe \\
-          --all-groups --members --verbose
       sharegroup groups --bootstrap-server localhost:9092 --describe \\
           --group billing --in-flight --state IN_PROGRESS \\
           --progress-stale-longer-than-ms 60000

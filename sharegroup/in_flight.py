@@ -67,7 +67,6 @@ def in_flight(
 
     \b
     Examples:
-      sharegroup in-flight --bootstrap-server localhost:9092 --group billing
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
           --state ACQUIRED --held-longer-than-ms 300000
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\

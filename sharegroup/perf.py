@@ -128,16 +128,13 @@ def perf(cluster: Cluster, topic: str, fetch_size: int, socket_buffer_size: int,
     """Measure how fast ShareConsumers read a topic.
 
     A record that is delivered again counts again. If fewer records come than were asked for, the exit status is 1;
-    Kafka's tool ends with 0. A new group begins at the latest record, unless share.auto.offset.reset says otherwise, as
-    in the first example.
+    Kafka's tool ends with 0. A new group begins at the latest record, unless share.auto.offset.reset says otherwise.
 
     \b
-    Examples:
-      sharegroup perf --bootstrap-server localhost:9092 --topic orders \\
-          --num-records 100000 \\
-          --command-property share.auto.offset.reset=earliest
+    Example:
       sharegroup perf --bootstrap-server localhost:9092 --topic orders \\
           --num-records 10000 --threads 4 \\
+          --command-property share.auto.offset.reset=earliest \\
           --ack-pattern accept:90,release:5,reject:5"""
     config = settings(*cluster)
     check_topic(config, topic)

@@ -34,11 +34,10 @@ def quickstart(port: int, rate: int, print_program: str | None) -> None:
     """Run a Kafka broker in memory with records in the topic orders, and print what to run against it.
 
     Ctrl-C ends the broker; nothing of it is left. A topic has four partitions, and keeps 5 MB of each. The broker
-    serves only programs on this host: several hosts need a real Kafka broker.
+    serves only programs on this host.
 
     \b
     Examples:
-      sharegroup quickstart
       sharegroup quickstart --print-program > billing.py
       sharegroup quickstart --print-program sink > payments.py"""
     from sharegroup.demo.programs import program

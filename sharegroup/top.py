@@ -41,15 +41,13 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
 
     MEM: members with a session; in an ordered group also how many of them wait for partitions that others hold. HELD:
     records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for the
-    first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: for how long the record
-    that is held for longest has been held. --json prints the groups once, as JSON. Groups that you name must exist.
+    first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: how long the oldest held
+    record has been held. --json prints the groups once.
 
     \b
-    Examples:
-      sharegroup top --bootstrap-server localhost:9092
+    Example:
       sharegroup top --bootstrap-server localhost:9092 \\
-          --group billing --interval 10
-      sharegroup top --bootstrap-server localhost:9092 --once"""
+          --group billing --interval 10"""
     with opened(*cluster) as admin:
         looks = Looks(admin, group_ids)
         _check_exist(looks.look(), group_ids)

@@ -35,11 +35,10 @@ are classes of Java (`--formatter`, deserializers beyond Kafka's own), `--enable
 options except `--property`.
 
 - **Exit status**: 0; 1 after an error, one line on standard error; 2 if the command line is wrong.
-- **The coordinator** is found as a query finds it: on this host, or at `share.coordinator.endpoint`. Commands that
-  read records start one on this host if none runs. Commands that only show something start one only to ask another
-  host's coordinator; otherwise they read the state store. Then a line on standard error says so, and the state of a
-  group is `Unknown`.
-- **`--json`** prints JSON in place of texts and tables. **`--help`** has the meaning of each option.
+- **The coordinator** is found as a query finds it. Commands that read records start one on this host if none runs.
+  Commands that only show something start one only to ask another host's coordinator; otherwise they read the state
+  store, which a line on standard error says, and the state of a group is `Unknown`.
+- **`--json`** prints JSON. **`--help`** has the meaning of each option.
 - **Completion** of commands and options in the shell, in its start-up file:
 
       eval "$(_SHAREGROUP_COMPLETE=bash_source sharegroup)"    # ~/.bashrc

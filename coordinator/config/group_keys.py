@@ -61,8 +61,7 @@ _GROUP_ROWS = (
         high=3_650 * _DAY_MS,
         ours=True,
         doc="A member without records that has been away for this long, and up to an eighth longer, may be forgotten, "
-        "except for the 1,000 most recent members. A query whose member was forgotten is refused (StalePlan), and "
-        "needs a new checkpointLocation.",
+        "except for the 1,000 most recent members. Its query then needs a new checkpointLocation (StalePlan).",
         why="Kafka has no members that outlive their session; here their plans and epochs do, so that a batch can be "
         "replayed. Like offsets.retention.minutes, this bounds a group's state.",
     ),
@@ -82,8 +81,7 @@ _GROUP_ROWS = (
         low=1_000,
         high=_HOUR_MS,
         kip="KIP-932",
-        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. (A query's locks live "
-        "as long as its session.)",
+        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews.",
         why="Kafka: 15,000 to 60,000.",
     ),
     ConfigKey(
@@ -108,8 +106,7 @@ _GROUP_ROWS = (
         low=1_000,
         high=_HOUR_MS,
         kip="KAFKA-20458",
-        doc="How long a ShareConsumer keeps a record in progress without a signal (mark_in_progress); then the record "
-        "is available to the others.",
+        doc="How long a ShareConsumer keeps a record in progress without a signal (mark_in_progress).",
     ),
     ConfigKey(
         name="group.share.in.progress.max.lock.extension.ms",
@@ -126,7 +123,7 @@ _GROUP_ROWS = (
         high=_HOUR_MS,
         kip="KAFKA-20458",
         doc="How long a record in progress, whose last signal is fresh, stays with a ShareConsumer that left or was "
-        "lost, so that it may come back and go on.",
+        "lost.",
     ),
     ConfigKey(
         name="share.partition.max.record.locks",
@@ -146,9 +143,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="How many tries a record has, failures and releases together. After them, a ShareConsumer's record is "
+        doc="How many tries a record has (docs/learn/concepts.md, Tries). After them, a ShareConsumer's record is "
         "archived, and a query's record that failed is quarantined. A record is also archived after this many releases "
-        "by queries, whatever its failures.",
+        "by queries.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -156,8 +153,8 @@ _GROUP_ROWS = (
         low=1,
         high=10_000_000,
         ours=True,
-        doc="From about half of the delivery limit on, isolation delivers records that failed in slices, whose sizes "
-        "follow from this base (docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
+        doc="The sizes of the slices in which isolation delivers records that failed follow from this base "
+        "(docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(
@@ -166,8 +163,8 @@ _GROUP_ROWS = (
         low=0,
         high=7 * _DAY_MS,
         ours=True,
-        doc="A quarantined record goes on trial once it has failed alone for this long, if no evidence can be had, "
-        "because nothing else is available. Without a dead letter topic it never does.",
+        doc="With a dead letter topic, a quarantined record that has failed alone for this long goes on trial without "
+        "evidence (docs/learn/concepts.md, Isolation).",
         why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
         "outage.",
     ),
@@ -207,7 +204,7 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        doc="The part of a release backoff that is random, so that retries are spread in time.",
+        doc="The part of a release backoff that is random.",
         why="Kafka has no backoff of releases.",
     ),
     ConfigKey(
@@ -226,8 +223,8 @@ _GROUP_ROWS = (
         default="none",
         choices=("none", "partition"),
         ours=True,
-        doc="partition: one member at a time holds records of a partition, in offset order; later records are "
-        "delivered when all earlier ones are done (docs/learn/order.md). none: a record that waits holds up no other.",
+        doc="partition: one member at a time holds records of a partition, in offset order (docs/learn/order.md). "
+        "none: a record that waits holds up no other.",
         why="Kafka's share groups have no order.",
     ),
     ConfigKey(
@@ -270,8 +267,7 @@ _GROUP_ROWS = (
         low=0,
         high=_HOUR_MS,
         kip="KIP-1263",
-        doc="The least time between two assignments of partitions to a group's ShareConsumers. (Queries read all "
-        "partitions.)",
+        doc="The least time between two assignments of partitions to a group's ShareConsumers.",
         why="Kafka: at most 15,000, a broker's default.",
     ),
     # --- dead letters
@@ -346,8 +342,8 @@ _COORDINATOR_ROWS = (
         takes="host:port, or several of them separated by commas",
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        doc="A standalone coordinator to use, or several: each group has its own order of them, and clients ask the "
-        "next one while one does not answer. Empty: a coordinator is started on demand on the driver's host.",
+        doc="A standalone coordinator to use, or several (docs/run/standalone.md). Empty: a coordinator is started on "
+        "demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -362,9 +358,8 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.ssl.ca.location",
         default="",
         ours=True,
-        doc="A PEM file with the certificates of the authorities that sign the certificate of a standalone "
-        "coordinator; the key's name is librdkafka's. Empty: TLS with the system's certificates, and no TLS for a "
-        "coordinator on loopback.",
+        doc="A PEM file with the authorities that sign the certificate of a standalone coordinator. Empty: TLS with "
+        "the system's certificates, and no TLS for a coordinator on loopback.",
         why="Kafka has ssl.truststore.* for its own listeners.",
     ),
     ConfigKey(
@@ -374,7 +369,7 @@ _COORDINATOR_ROWS = (
         high=_DAY_MS,
         ours=True,
         doc="How long a running query retries while the Kafka brokers, or the coordinator, are unreachable; then it "
-        "fails. Each query has its own. At a query's start unreachable brokers are an error within seconds.",
+        "fails. Each query has its own.",
         why="Kafka's consumers retry for ever.",
     ),
     ConfigKey(
@@ -412,8 +407,7 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=600_000,
         ours=True,
-        doc="How long the coordinator tries to reach the Kafka brokers before it answers with an error. A running "
-        "query retries, for share.broker.outage.timeout.ms.",
+        doc="How long the coordinator tries to reach the Kafka brokers before it answers with an error.",
         why="Kafka's coordinators are the brokers.",
     ),
     ConfigKey(

@@ -40,8 +40,7 @@ def doctor(cluster: Cluster, group_ids: tuple[str, ...], held_longer_than_ms: in
     Exit status 1 if an error is among the findings; warnings and notes do not count. Nothing is started or changed.
 
     \b
-    Examples:
-      sharegroup doctor --bootstrap-server localhost:9092
+    Example:
       sharegroup doctor --bootstrap-server localhost:9092 \\
           --group billing --held-longer-than-ms 60000"""
     from coordinator.protocol.errors import GroupIdNotFound

@@ -74,8 +74,7 @@ def web(
     sharegroup[web].
 
     \b
-    Examples:
-      sharegroup web --bootstrap-server localhost:9092
+    Example:
       sharegroup web --bootstrap-server localhost:9092 --token-file tokens \\
           --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key"""
     check_installed()
