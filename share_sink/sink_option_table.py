@@ -14,14 +14,14 @@ OPTIONS = (
     Option(
         "archive.path",
         "none",
-        "A folder for the rejected records as Parquet, by date and topic; any file system that pyarrow's fs reaches. "
-        "The driver and all executors write there. A relative path begins at the driver's working directory.",
+        "A folder for the rejected records as Parquet (docs/do/dead-letters.md). A relative path begins at the "
+        "driver's working directory.",
     ),
     Option(
         "onStaleReceipt",
         "log",
-        "Rows whose record is no longer held at their deliveryCount: log counts them, with a line a batch; fail stops "
-        "the query and acknowledges nothing of the batch.",
+        "Rows with a stale receipt (docs/do/sink.md): log counts them; fail stops the query and acknowledges nothing "
+        "of the batch.",
     ),
     Option(
         "outputOnReplay",

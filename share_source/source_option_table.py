@@ -61,14 +61,14 @@ OPTIONS = (
     Option(
         "view",
         "none",
-        "With spark.read alone: a look at the groups instead of records: groups, members, offsets, in-flight or "
-        "dead-letters. It takes kafka.*, share.coordinator.* and share.state.store beside it.",
+        "With spark.read alone: groups, members, offsets, in-flight or dead-letters instead of records. It takes "
+        "kafka.*, share.coordinator.* and share.state.store beside it.",
         "not there",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "share.broker.outage.timeout.ms, at least 120000",
-        "A task fails if the broker sends it nothing for this long while there is something to read.",
+        "A task fails if the broker sends it nothing for this long.",
         "there 120000",
     ),
     Option(

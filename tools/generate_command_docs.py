@@ -39,7 +39,7 @@ options except `--property`.
   Commands that only show something start one only to ask another host's coordinator; otherwise they read the state
   store, which a line on standard error says, and the state of a group is `Unknown`.
 - **`--json`** prints JSON. **`--help`** has the meaning of each option.
-- **Completion** of commands and options in the shell, in its start-up file:
+- **Completion** in the shell's start-up file:
 
       eval "$(_SHAREGROUP_COMPLETE=bash_source sharegroup)"    # ~/.bashrc
       eval "$(_SHAREGROUP_COMPLETE=zsh_source sharegroup)"     # ~/.zshrc

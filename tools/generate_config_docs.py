@@ -5,6 +5,7 @@ python tools/generate_config_docs.py --check    exit 1 if one is stale"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,9 +39,14 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
+BOUNDS = re.compile(r"^Kafka(: [\d,]+ to [\d,]+| sets no upper bound)\. ?")
+"""Kafka's bounds of a key, at the beginning of why ours differ."""
+
+
 def key_row(key: ConfigKey) -> list[str]:
     """The row of a key. Bounds, and why a key of ours is not Kafka's, stand in conf/ alone."""
-    text = key.doc if key.ours or not key.why else f"{key.doc} *{key.why}*"
+    why = "" if key.ours else BOUNDS.sub("", key.why)
+    text = f"{key.doc} *{why}*" if why else key.doc
     default = key.unset or (f"`{show(key.default)}`" if key.shown_default else "none")
     others = "".join(f", or `{choice}`" for choice in key.choices if choice != key.default)
     return [f"`{key.name}`{origin(key)}", default + others, f"{text} Value: {key.takes}." if key.takes else text]
@@ -63,7 +69,7 @@ def options_page() -> str:
             f"<!-- {GENERATED} -->",
             "",
             "Names are those of Spark's Kafka source; upper and lower case do not matter. Kafka's keys have their KIP",
-            "beside the name. Italics say what differs from Spark's source, or from Kafka's default or bounds.",
+            "beside the name. Italics say what differs from Spark's source, or from Kafka's default.",
             "",
             "## The source",
             "",
@@ -78,10 +84,8 @@ def options_page() -> str:
             "",
             "Options of source and sink that are stored with the group and apply to all its members. You can change",
             "them while the group runs; a held lock keeps its deadline. [conf/](../../conf) has the bounds, and the",
-            "reason for each key that Kafka does not have.",
-            "",
-            "The group keeps an option that you remove from the program. An empty value unsets the option, as in",
-            '`.option("share.release.backoff.ms", "")`: then the default applies again.',
+            "reason for each key that Kafka does not have. The group keeps an option that you remove from the",
+            'program; an empty value unsets it, as in `.option("share.release.backoff.ms", "")`.',
             "",
             key_table(GROUP_KEYS),
             "## The coordinator",
@@ -91,10 +95,10 @@ def options_page() -> str:
             key_table(COORDINATOR_KEYS),
             "## A standalone coordinator",
             "",
-            "[conf/coordinator.properties](../../conf/coordinator.properties) has its keys with meanings, bounds and",
-            "defaults: those above, `bootstrap.servers`, librdkafka's with `kafka.`, and those of listener, TLS, page,",
-            "allow lists and limits. `sharegroup coordinator --print-config` prints the file. The limits apply to a",
-            "coordinator on demand as well. A group's stored value beyond a bound counts as the bound.",
+            "[conf/coordinator.properties](../../conf/coordinator.properties) has its keys: those above,",
+            "`bootstrap.servers`, librdkafka's with `kafka.`, and those of listener, TLS, page, allow lists, limits.",
+            "`sharegroup coordinator --print-config` prints the file. The limits apply to a coordinator on demand as",
+            "well. A group's stored value beyond a bound counts as the bound.",
             "",
         ]
     )

@@ -50,8 +50,8 @@ _GROUP_ROWS = (
         low=1_000,
         high=_HOUR_MS,
         kip="KIP-932",
-        doc="A member that sends no heartbeat for this long has left; its records become available to the others. A "
-        "query that restarts within this time keeps its batch.",
+        doc="A member that sends no heartbeat for this long has left. A query that restarts within this time keeps its "
+        "batch.",
         why="Kafka: 45,000 to 60,000. A query's locks live as long as its session.",
     ),
     ConfigKey(
@@ -131,8 +131,7 @@ _GROUP_ROWS = (
         low=100,
         high=100_000_000,
         kip="KIP-1240",
-        doc="How many records of one partition can be acquired at the same time. A query reclaims its whole batch, "
-        "also when others have filled the partition meanwhile.",
+        doc="How many records of one partition can be acquired at the same time, but for a batch that is reclaimed.",
         why="Kafka: 2,000, at most 10,000. Locks are ranges here, and only acquired records count, not the width of "
         "the window.",
     ),
@@ -175,8 +174,8 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        doc="Time until a released record is available again, after its first release; 0: at once. A value that is set "
-        "applies to the releases of queries and of ShareConsumers alike.",
+        doc="Time until a released record is available again, after its first release; 0: at once. A value applies to "
+        "queries and ShareConsumers alike.",
         why="Kafka delivers a released record again at once. A query releases whole batches while a service is away: "
         "at once, all tries are over within seconds; with the defaults they take some 150 s.",
     ),
@@ -258,7 +257,7 @@ _GROUP_ROWS = (
         choices=("implicit", "explicit"),
         kip="KIP-932",
         doc="The outcome of the records of a completed batch that no sink decided: implicit accepts them, explicit "
-        "releases them. From its start on, a batch has the mode of its query's own options, or else of the group.",
+        "releases them (docs/do/sink.md).",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     ),
     ConfigKey(
@@ -285,8 +284,8 @@ _GROUP_ROWS = (
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that the group may read while it has this dead letter topic. If a token with topics= names "
-        "the dead letter topic, the token's pattern is set here; another dead letter topic unsets it.",
+        doc="The topics that the group may read while it has this dead letter topic; topics= of the token that names "
+        "the dead letter topic is set here (docs/run/security.md).",
         why="Kafka has it as ACLs of the brokers, which write with their own rights.",
     ),
     ConfigKey(
@@ -308,8 +307,8 @@ _GROUP_ROWS = (
         default="hold",
         choices=("hold", "archive"),
         ours=True,
-        doc="What happens to a record whose dead letter can't be written: hold keeps the record until it can be, "
-        "archive archives the record without a dead letter.",
+        doc="A record whose dead letter can't be written: hold keeps the record until it can be, archive archives the "
+        "record without one.",
         why="Kafka archives without a dead letter, which loses the record.",
     ),
     ConfigKey(
@@ -319,7 +318,7 @@ _GROUP_ROWS = (
         high=1.0,
         ours=True,
         doc="A query stops after a batch with which its sinks have rejected more than this part of the group's last "
-        "10,000 records (judged from 100 on). With 1 it never stops for this.",
+        "10,000 records (judged from 100 on). With 1 it never stops.",
         why="Kafka has no breaker.",
     ),
 )
@@ -331,9 +330,9 @@ _COORDINATOR_ROWS = (
         takes="kafka, sqlite or sqlite:PATH",
         is_valid=_is_store,
         ours=True,
-        doc="Where the groups' state is kept. kafka: in the topic share-group-state of the cluster itself. sqlite: a "
-        "file for each Kafka cluster in the user's state directory; sqlite:PATH: that file. Two hosts that use one "
-        "group with sqlite deliver everything twice.",
+        doc="Where the groups' state is kept. kafka: in the topic share-group-state. sqlite: a file for each Kafka "
+        "cluster in the user's state directory; sqlite:PATH: that file. Two hosts that use one group with sqlite "
+        "deliver everything twice.",
         why="Kafka keeps it in a topic of its own, __share_group_state, which is never touched.",
     ),
     ConfigKey(
@@ -350,8 +349,8 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.token.file",
         default="",
         ours=True,
-        doc="A file that holds the token of a standalone coordinator; only its user (and group) may read it. Empty: "
-        "the token is in the environment, in SHAREGROUP_COORDINATOR_TOKEN.",
+        doc="A file with the token of a standalone coordinator, which only its user and group may read. Empty: the "
+        "token is in the environment variable SHAREGROUP_COORDINATOR_TOKEN.",
         why="Kafka's clients authenticate with SASL.",
     ),
     ConfigKey(
@@ -442,8 +441,7 @@ _COORDINATOR_ROWS = (
         low=1,
         high=10_000,
         kip="KIP-932",
-        doc="The number of partitions with which the state topic is created. A later change has no effect on where "
-        "groups are placed.",
+        doc="The number of partitions with which the state topic is created; a later change has no effect.",
         why="Kafka sets no upper bound.",
     ),
     ConfigKey(
@@ -459,9 +457,8 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.audit.file",
         default="",
         ours=True,
-        doc="The file with the beginning and the end of each action of an administrator (docs/run/security.md). Each "
-        "process on a host needs its own file. Empty: audit-KEY.log beside the log of a coordinator on demand, or the "
-        "log of a standalone coordinator.",
+        doc="The audit log (docs/run/security.md). Each process on a host needs its own file. Empty: audit-KEY.log "
+        "beside the log of a coordinator on demand, or the log of a standalone coordinator.",
         why="Kafka has a log4j appender for kafka.authorizer.logger.",
     ),
     ConfigKey(
@@ -470,8 +467,8 @@ _COORDINATOR_ROWS = (
         low=0,
         high=65_535,
         ours=True,
-        doc="The port on which the coordinator shows its metrics to Prometheus, without TLS or a token, and only on "
-        "127.0.0.1. 0: it shows none. Needs the extra sharegroup[metrics].",
+        doc="The port of 127.0.0.1 on which the coordinator shows its metrics to Prometheus, without TLS or a token; "
+        "0: none. Needs the extra sharegroup[metrics].",
         why="Kafka's brokers have JMX.",
     ),
 )

@@ -34,7 +34,7 @@ def main(file: str) -> None:
 
 def merged_by_two(spark: SparkSession, table: str) -> tuple[str, list[int]]:
     """The error of the query that missed rows, and the offsets in the table after its restart."""
-    merge, _ = of_the_page("merge", {"options": {}, "table": table, "decide": lambda batch: batch})
+    merge, _ = of_the_page("merge", {"options": {}, "table": table, "outcomes": lambda batch: batch})
     first, second, restarted = spark.newSession(), spark.newSession(), spark.newSession()
     merge(batch_of(first, 0), 0)
     merge(batch_of(second, 1, 2), 0)
