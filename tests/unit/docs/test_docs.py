@@ -207,7 +207,7 @@ def test_every_variable_of_ours_that_is_named_is_in_the_code():
 OUR_WORDS = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", text_of(ROOT / "docs" / "glossary.md"), re.MULTILINE)
 
 
-def test_the_words_of_ours_are_few_and_each_has_its_reason():
+def test_the_words_of_ours_are_few_and_each_has_its_meaning():
     rows = [line for line in text_of(ROOT / "docs" / "glossary.md").splitlines() if line.startswith("| **")]
     assert len(rows) == len(OUR_WORDS) <= 25
     assert all(all(cell.strip() for cell in row.strip("|").split("|")) for row in rows)
