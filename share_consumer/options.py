@@ -45,8 +45,7 @@ RENEW_IN_BACKGROUND = "share.background.renew.enable"
 PROGRESS_BATCHES = ConfigKey(
     name="max.in-flight.progress.batches",
     default=100,
-    low=1,
-    high=100_000,
+    between=(1, 100_000),
     doc="Records whose signal (mark_in_progress) waits for the next poll or commit; this many are sent at once.",
 )
 

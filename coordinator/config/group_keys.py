@@ -47,8 +47,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.session.timeout.ms",
         default=45_000,
-        low=1_000,
-        high=_HOUR_MS,
+        between=(1_000, _HOUR_MS),
         kip="KIP-932",
         doc="A member that sends no heartbeat for this long has left. A query that restarts within this time keeps its "
         "batch.",
@@ -57,8 +56,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.member.retention.ms",
         default=7 * _DAY_MS,
-        low=_HOUR_MS,
-        high=3_650 * _DAY_MS,
+        between=(_HOUR_MS, 3_650 * _DAY_MS),
         ours=True,
         doc="A member without records that has been away for this long, and up to an eighth longer, may be forgotten, "
         "except for the 1,000 most recent members. Its query then needs a new checkpointLocation (StalePlan).",
@@ -68,8 +66,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.heartbeat.interval.ms",
         default=5_000,
-        low=100,
-        high=60_000,
+        between=(100, 60_000),
         kip="KIP-932",
         doc="Time between two heartbeats of a member. Less than share.session.timeout.ms; when not set, a third of it "
         "at most.",
@@ -78,8 +75,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.record.lock.duration.ms",
         default=30_000,
-        low=1_000,
-        high=_HOUR_MS,
+        between=(1_000, _HOUR_MS),
         kip="KIP-932",
         doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews.",
         why="Kafka: 15,000 to 60,000.",
@@ -87,8 +83,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.max.lock.extension.ms",
         default=30 * 60_000,
-        low=1_000,
-        high=_DAY_MS,
+        between=(1_000, _DAY_MS),
         kip="KIP-1222",
         ours=True,
         doc="How long after its acquisition a ShareConsumer can renew a record's lock.",
@@ -103,24 +98,21 @@ _GROUP_ROWS = (
     ConfigKey(
         name="group.share.in.progress.staleness.threshold.ms",
         default=90_000,
-        low=1_000,
-        high=_HOUR_MS,
+        between=(1_000, _HOUR_MS),
         kip="KAFKA-20458",
         doc="How long a ShareConsumer keeps a record in progress without a signal (mark_in_progress).",
     ),
     ConfigKey(
         name="group.share.in.progress.max.lock.extension.ms",
         default=30 * 60_000,
-        low=1_000,
-        high=_DAY_MS,
+        between=(1_000, _DAY_MS),
         kip="KAFKA-20458",
         doc="How long after its acquisition signals can keep a record; a later signal is refused.",
     ),
     ConfigKey(
         name="group.share.in.progress.rebalance.grace.ms",
         default=5_000,
-        low=0,
-        high=_HOUR_MS,
+        between=(0, _HOUR_MS),
         kip="KAFKA-20458",
         doc="How long a record in progress, whose last signal is fresh, stays with a ShareConsumer that left or was "
         "lost.",
@@ -128,8 +120,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.partition.max.record.locks",
         default=1_000_000,
-        low=100,
-        high=100_000_000,
+        between=(100, 100_000_000),
         kip="KIP-1240",
         doc="How many records of one partition can be acquired at the same time, but for a batch that is reclaimed.",
         why="Kafka: 2,000, at most 10,000. Locks are ranges here, and only acquired records count, not the width of "
@@ -139,8 +130,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.delivery.count.limit",
         default=5,
-        low=2,
-        high=10,
+        between=(2, 10),
         kip="KIP-1240",
         doc="How many tries a record has (docs/learn/concepts.md, Tries). After them, a ShareConsumer's record is "
         "archived, and a query's record that failed is quarantined. A record is also archived after this many releases "
@@ -149,8 +139,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.isolation.base",
         default=100_000,
-        low=1,
-        high=10_000_000,
+        between=(1, 10_000_000),
         ours=True,
         doc="The sizes of the slices in which isolation delivers records that failed follow from this base "
         "(docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
@@ -159,8 +148,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.poison.solo.timeout.ms",
         default=600_000,
-        low=0,
-        high=7 * _DAY_MS,
+        between=(0, 7 * _DAY_MS),
         ours=True,
         doc="With a dead letter topic, a quarantined record that has failed alone for this long goes on trial without "
         "evidence (docs/learn/concepts.md, Isolation).",
@@ -171,8 +159,7 @@ _GROUP_ROWS = (
         name="share.release.backoff.ms",
         default=None,
         unset="10000 for queries, 0 for ShareConsumers",
-        low=0,
-        high=_DAY_MS,
+        between=(0, _DAY_MS),
         ours=True,
         doc="Time until a released record is available again, after its first release; 0: at once. A value applies to "
         "queries and ShareConsumers alike.",
@@ -182,8 +169,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.release.backoff.multiplier",
         default=2.0,
-        low=1.0,
-        high=10.0,
+        between=(1.0, 10.0),
         ours=True,
         doc="Factor by which the release backoff grows with each release.",
         why="Kafka has no backoff of releases.",
@@ -191,8 +177,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.release.backoff.max.ms",
         default=300_000,
-        low=0,
-        high=_DAY_MS,
+        between=(0, _DAY_MS),
         ours=True,
         doc="The longest release backoff.",
         why="Kafka has no backoff of releases.",
@@ -200,8 +185,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.release.backoff.jitter",
         default=0.2,
-        low=0.0,
-        high=1.0,
+        between=(0.0, 1.0),
         ours=True,
         doc="The part of a release backoff that is random.",
         why="Kafka has no backoff of releases.",
@@ -209,8 +193,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.release.breaker.ratio",
         default=0.5,
-        low=0.0,
-        high=1.0,
+        between=(0.0, 1.0),
         ours=True,
         doc="A query whose sinks release more than this part of its batches is slowed until they release less, and "
         "uses up no tries meanwhile. With 1, or a release backoff of 0, no query is slowed.",
@@ -263,8 +246,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="share.assignment.interval.ms",
         default=1_000,
-        low=0,
-        high=_HOUR_MS,
+        between=(0, _HOUR_MS),
         kip="KIP-1263",
         doc="The least time between two assignments of partitions to a group's ShareConsumers.",
         why="Kafka: at most 15,000, a broker's default.",
@@ -314,8 +296,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name="errors.deadletterqueue.max.reject.ratio",
         default=1.0,
-        low=0.0,
-        high=1.0,
+        between=(0.0, 1.0),
         ours=True,
         doc="A query stops after a batch with which its sinks have rejected more than this part of the group's last "
         "10,000 records (judged from 100 on). With 1 it never stops.",
@@ -364,8 +345,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.broker.outage.timeout.ms",
         default=300_000,
-        low=1_000,
-        high=_DAY_MS,
+        between=(1_000, _DAY_MS),
         ours=True,
         doc="How long a running query retries while the Kafka brokers, or the coordinator, are unreachable; then it "
         "fails. Each query has its own.",
@@ -374,8 +354,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.idle.timeout.ms",
         default=300_000,
-        low=1_000,
-        high=_DAY_MS,
+        between=(1_000, _DAY_MS),
         ours=True,
         doc="A coordinator on demand exits after this time without members, if nothing is acquired. Any coordinator "
         "hands over a group that only members on other hosts have asked for during this time.",
@@ -384,8 +363,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.metadata.refresh.ms",
         default=10_000,
-        low=100,
-        high=_HOUR_MS,
+        between=(100, _HOUR_MS),
         ours=True,
         doc="How often the coordinator looks for new partitions, new topics of a pattern, and topics that were "
         "deleted or created again.",
@@ -394,8 +372,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.watermark.refresh.ms",
         default=20,
-        low=1,
-        high=60_000,
+        between=(1, 60_000),
         ours=True,
         doc="How often the coordinator asks for the end offsets, in one call for all partitions, while a member waits.",
         why="Kafka's brokers know the end offsets.",
@@ -403,8 +380,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.broker.timeout.ms",
         default=15_000,
-        low=1_000,
-        high=600_000,
+        between=(1_000, 600_000),
         ours=True,
         doc="How long the coordinator tries to reach the Kafka brokers before it answers with an error.",
         why="Kafka's coordinators are the brokers.",
@@ -412,8 +388,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.write.timeout.ms",
         default=5_000,
-        low=1,
-        high=_HOUR_MS,
+        between=(1, _HOUR_MS),
         kip="KIP-932",
         doc="How long a write to the state topic may take.",
         why="Kafka sets no upper bound.",
@@ -421,16 +396,14 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.snapshot.update.records.per.snapshot",
         default=500,
-        low=0,
-        high=500,
+        between=(0, 500),
         kip="KIP-932",
         doc="How many updates of a share partition are written between two snapshots.",
     ),
     ConfigKey(
         name="share.coordinator.cold.partition.snapshot.interval.ms",
         default=300_000,
-        low=1,
-        high=_DAY_MS,
+        between=(1, _DAY_MS),
         kip="KIP-932",
         doc="How often share partitions that do not change are written as snapshots again.",
         why="Kafka sets no upper bound.",
@@ -438,8 +411,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.state.topic.num.partitions",
         default=50,
-        low=1,
-        high=10_000,
+        between=(1, 10_000),
         kip="KIP-932",
         doc="The number of partitions with which the state topic is created; a later change has no effect.",
         why="Kafka sets no upper bound.",
@@ -447,8 +419,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.state.topic.prune.interval.ms",
         default=300_000,
-        low=1,
-        high=_DAY_MS,
+        between=(1, _DAY_MS),
         kip="KIP-932",
         doc="How often records of the state topic that no group needs are deleted.",
         why="Kafka sets no upper bound.",
@@ -464,8 +435,7 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.metrics.port",
         default=0,
-        low=0,
-        high=65_535,
+        between=(0, 65_535),
         ours=True,
         doc="The port of 127.0.0.1 on which the coordinator shows its metrics to Prometheus, without TLS or a token; "
         "0: none. Needs the extra sharegroup[metrics].",

@@ -23,17 +23,16 @@ _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 class ConfigKey:
     """A key of a group or of the coordinator.
 
-    ``low`` and ``high`` are inclusive. ``takes`` says what a text must look like, and ``is_valid`` checks that.
-    ``ours``: Kafka has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: the key
-    is a whole number without a single default; ``unset`` says in words what holds if it is not set."""
+    ``between``: the smallest and the largest number. ``takes`` says what a text must look like, and ``is_valid`` checks
+    that. ``ours``: Kafka has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: the
+    key is a whole number without a single default; ``unset`` says in words what holds if it is not set."""
 
     name: str
     default: Value | None
     doc: str
     unset: str = ""
     kip: str = ""
-    low: float | None = None
-    high: float | None = None
+    between: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
     takes: str = ""
     is_valid: Callable[[str], bool] | None = None
@@ -62,9 +61,7 @@ class ConfigKey:
             return "one of " + ", ".join(self.choices)
         if self.takes:
             return self.takes
-        if self.low is not None and self.high is not None:
-            return f"between {self.low} and {self.high}"
-        return ""
+        return f"between {self.between[0]} and {self.between[1]}" if self.between else ""
 
     def parse(self, text: str) -> Value:
         """The value of ``text``.
@@ -82,7 +79,7 @@ class ConfigKey:
             inside = value in self.choices if self.choices else self.is_valid is None or self.is_valid(value)
         else:
             # NaN must be outside, so both comparisons have to be true.
-            inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+            inside = self.between is None or self.between[0] <= value <= self.between[1]
         if not inside:
             raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
         return value

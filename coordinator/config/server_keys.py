@@ -23,7 +23,7 @@ def _bounds_of_groups() -> Iterator[ConfigKey]:
         ("heartbeat.interval.ms", 100, 60_000, "KIP-932", "Kafka: 5,000.", "Kafka: 15,000."),
         ("assignment.interval.ms", 0, 3_600_000, "KIP-1263", "", "Kafka: 15,000."),
     ):
-        limits: dict[str, Any] = {"low": low, "high": high, "kip": kip}
+        limits: dict[str, Any] = {"between": (low, high), "kip": kip}
         smallest, largest = f"The smallest share.{key} of a group.", f"The largest share.{key} of a group."
         yield ConfigKey(name=f"group.share.min.{key}", default=low, **limits, doc=smallest, why=why_min)
         yield ConfigKey(name=f"group.share.max.{key}", default=high, **limits, doc=largest, why=why_max)
@@ -66,8 +66,7 @@ _SERVER_ROWS = (
     ConfigKey(
         name="share.coordinator.web.port",
         default=0,
-        low=0,
-        high=65_535,
+        between=(0, 65_535),
         ours=True,
         doc="The port on which the coordinator shows the page of sharegroup web: on the listener's host with the "
         "coordinator's certificate if it has one, else only on 127.0.0.1. 0: it shows none. Needs the extra "
@@ -104,8 +103,7 @@ _SERVER_ROWS = (
     ConfigKey(
         name="group.share.max.size",
         default=1_000,
-        low=1,
-        high=100_000,
+        between=(1, 100_000),
         kip="KIP-932",
         doc="How many members a group can have.",
         why="Kafka: 200, at most 1,000.",
@@ -113,8 +111,7 @@ _SERVER_ROWS = (
     ConfigKey(
         name="group.share.max.groups",
         default=10_000,
-        low=1,
-        high=1_000_000,
+        between=(1, 1_000_000),
         kip="KIP-932",
         doc="How many groups can be created. Existing groups are served.",
         why="Kafka dropped its limit after 4.0.",
@@ -123,20 +120,21 @@ _SERVER_ROWS = (
     ConfigKey(
         name="queued.max.requests",
         default=500,
-        low=1,
-        high=100_000,
+        between=(1, 100_000),
         doc="How many requests are processed at once; further ones are refused (CoordinatorOverloaded), and clients "
         "retry. Requests of other hosts are counted separately: up to half as many of members, and of administrators.",
         why="Kafka stops reading from the network instead.",
     ),
     ConfigKey(
-        name="socket.request.max.bytes", default=100 * _MIB, low=64 * 1024, high=1024 * _MIB, doc="The largest request."
+        name="socket.request.max.bytes",
+        default=100 * _MIB,
+        between=(64 * 1024, 1024 * _MIB),
+        doc="The largest request.",
     ),
     ConfigKey(
         name="max.connections",
         default=5_000,
-        low=1,
-        high=1_000_000,
+        between=(1, 1_000_000),
         doc="How many connections there can be. Above this number, connections without an authenticated call are "
         "closed.",
         why="Kafka sets no limit.",
@@ -144,8 +142,7 @@ _SERVER_ROWS = (
     ConfigKey(
         name="share.coordinator.authentication.timeout.ms",
         default=10_000,
-        low=100,
-        high=600_000,
+        between=(100, 600_000),
         ours=True,
         doc="A connection that has not sent the token within this time is closed.",
         why="Kafka closes connections that are idle for connections.max.idle.ms (10 min), authenticated or not.",

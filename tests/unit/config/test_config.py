@@ -38,18 +38,20 @@ def test_each_key_is_described_and_has_a_settable_default_and_bounds() -> None:
         else:
             assert key.parse(key.shown_default) == key.default
         if key.type in (int, float):
-            assert key.low is not None and key.high is not None, key.name
-            assert key.default is None or key.low <= key.default <= key.high  # type: ignore[operator]
+            assert key.between is not None, key.name
+            low, high = key.between
+            assert key.default is None or low <= key.default <= high  # type: ignore[operator]
 
 
 def test_a_number_beyond_its_bounds_is_refused_with_the_bounds() -> None:
     for key in ALL_KEYS:
-        if key.type is int:
-            for beyond in (key.low - 1, key.high + 1):  # type: ignore[operator]
+        if key.type is int and key.between is not None:
+            low, high = key.between
+            for beyond in (low - 1, high + 1):
                 with pytest.raises(ConfigOutOfBounds) as caught:
                     key.parse(str(int(beyond)))
                 assert f"{key.name}={int(beyond)}" in str(caught.value)
-                assert f"between {key.low} and {key.high}" in str(caught.value)
+                assert f"between {low} and {high}" in str(caught.value)
 
 
 def test_the_configs_have_an_attribute_for_each_key() -> None:

@@ -9,7 +9,7 @@ from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import broker_problem, is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.protocol.errors import ConfigConflict, ConfigTypeMismatch
 
-NUMBER = ConfigKey(name="a.plan_id", default=7, low=0, high=100, doc="A number.")
+NUMBER = ConfigKey(name="a.plan_id", default=7, between=(0, 100), doc="A number.")
 
 
 @pytest.mark.parametrize("text", ["1_000", "+7", "7.0", "0x7", "--7", "7-", "", "9" * 21])
