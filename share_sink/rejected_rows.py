@@ -69,8 +69,6 @@ class RejectedRows:
             self.files = tuple(self._archive.close())
         return self._runs
 
-    # --- inside
-
     def _write(self) -> None:
         if not self._waiting:
             return

@@ -210,9 +210,6 @@ def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> N
         discard_write(sink.archive, {sink.name, *written})
 
 
-# --- inside
-
-
 def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
     query = context.getLocalProperty(QUERY_ID) if context else None
     number = context.getLocalProperty(BATCH_ID) if context and query else None

@@ -341,14 +341,7 @@ class Admin:
         if not (named := names("topics", topics)):
             raise InvalidRequest(what="topics is empty: name at least one topic.")
         return self._act(
-            DeleteOffsets(
-                group_id=group_id,
-                topics=named,
-                execute=execute,
-                force=force,
-                reason=reason,
-                seen=seen,
-            )
+            DeleteOffsets(group_id=group_id, topics=named, execute=execute, force=force, reason=reason, seen=seen)
         )
 
     def delete_group(
@@ -383,13 +376,7 @@ class Admin:
         wanted, keys = changes(configs, unset)
         return self._act(
             AlterGroupConfigs(
-                group_id=group_id,
-                set=wanted,
-                unset=keys,
-                execute=execute,
-                force=force,
-                reason=reason,
-                seen=seen,
+                group_id=group_id, set=wanted, unset=keys, execute=execute, force=force, reason=reason, seen=seen
             )
         )
 
@@ -444,8 +431,6 @@ class Admin:
             NotInFlight: there is no such record in flight.
             GroupIdNotFound, UnknownSharePartition: it does not exist."""
         return self._decide("release", group_id, topic, partition, offsets, execute, reason, seen)
-
-    # --- inside
 
     def _decide(
         self,

@@ -215,8 +215,6 @@ class CoordinatorClient:
                 connection.close()
             self._connections.clear()
 
-    # --- inside
-
     def _asked(
         self,
         timeout_s: float,

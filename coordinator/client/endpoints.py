@@ -130,8 +130,6 @@ class Endpoints:
         """Raises the error: the credentials of a standalone coordinator are its administrator's."""
         raise error
 
-    # --- inside
-
     def _in_order(self, group_id: str) -> list[tuple[str, int]]:
         """The addresses in the group's order; those that were away just now come last."""
         now_s = time.monotonic()

@@ -283,8 +283,6 @@ class OnDemand:
         with contextlib.suppress(Unreachable):
             connection.call(StepDown(reason="the brokers refuse its credentials"), HEALTH_TIMEOUT_S)
 
-    # --- inside
-
     def _compared(self, found: Connection) -> Connection:
         """Returns the connection to a coordinator that another query started. Logs the coordinator configs of this
         query that differ from that coordinator's: they have no effect."""

@@ -205,8 +205,6 @@ class MemberSession:
                 self._call(lambda who: LeaveGroup(**who))
         return True
 
-    # --- inside
-
     def _call(self, request_of: RequestOf[Reply]) -> Reply:
         if self._fenced is not None:
             raise self._fenced

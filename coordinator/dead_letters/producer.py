@@ -114,8 +114,6 @@ class DeadLetterProducer:
             producer.purge()
             producer.flush(1.0)
 
-    # --- inside
-
     def _each(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """Write in batches. If the broker refuses a batch for one of its records, write each record of it alone."""
         found = self._written(topic, partitions, letters)

@@ -168,8 +168,6 @@ class KafkaState:
         self._pruning.close()
         self.runtime.close()
 
-    # --- inside
-
     def _new_runtime(self, partition: int) -> CoordinatorRuntime:
         updates = self._config.share_coordinator_snapshot_update_records_per_snapshot
         store = KafkaStore(

@@ -320,8 +320,6 @@ class GroupLog:
         limit = self.updates_per_snapshot
         return log.write(change, lambda: project(partition), updates_per_snapshot=limit, now_ms=now_ms)
 
-    # --- inside
-
     def _partition(self, key: SharePartitionKey) -> PartitionLog:
         log = self.partitions.get(key)
         if log is None:

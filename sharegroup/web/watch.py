@@ -151,8 +151,6 @@ class Watch:
         self._forget(after)
         self._show(after)
 
-    # --- inside
-
     def _run(self) -> None:
         while not self._ended.is_set():
             began_s = time.monotonic()

@@ -282,8 +282,6 @@ class KafkaCluster:
         new = NewTopic(name, num_partitions=-1, replication_factor=-1, config=BROKERS_TIME)
         self._retried("create a topic", lambda admin, left_s: _create(admin, new, left_s, only_ask=only_ask))
 
-    # --- inside
-
     def _seen(
         self, reader: Consumer, where: TopicAndPartition, first: int, last: int, most: int, deadline: float
     ) -> Seen:

@@ -73,8 +73,6 @@ class DeadLetterBuilder:
         for reader in readers.values():
             reader.close()
 
-    # --- inside
-
     def _bare_or_read(
         self, backlog: Backlog, due: list[Due], topics: LookedAt
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:

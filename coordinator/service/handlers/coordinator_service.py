@@ -461,8 +461,6 @@ class CoordinatorService(Handlers):
                 ends.setdefault(p.topic, {})[str(p.partition)] = found[p.topic_partition]
         return OffsetsReply(ends=ends, now_ms=now_ms)
 
-    # --- inside
-
     def _view(self, request: MemberRequest[Any], plan_id: str = "") -> GroupView:
         group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
         return self._single_command(

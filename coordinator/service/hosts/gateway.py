@@ -230,8 +230,6 @@ class Gateway:
                 if part is not None:
                     part.close()
 
-    # --- inside
-
     def _started(self, group_id: str) -> Writer:
         with self._starting:
             if self._is_closed:

@@ -147,8 +147,6 @@ class Hosts:
         self.stop_asking()
         self.requests.close()
 
-    # --- inside
-
     def _answer_another_host(self, name: str, body: pa.Buffer, asker: Asker) -> bytes:
         if self._measures is not None:
             self._measures.asked_by_other_host(request_name(name))

@@ -125,8 +125,6 @@ class Requests:
             _log.exception("request failed: %s", request_name(name))
             return encode_error(InternalError(what=request_name(name), reason=type(error).__name__))
 
-    # --- inside
-
     def _by_owner(self, owners: Owners, name: str, body: pa.Buffer, asker: Asker) -> bytes:
         head = head_of(name, body)
         if not head.group_id:

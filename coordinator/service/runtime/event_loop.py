@@ -293,8 +293,6 @@ class PartitionedRuntime:
         for event_loop in ended.values():
             event_loop.close()
 
-    # --- inside
-
     def _all(self) -> list[_EventLoop]:
         with self._making:
             return list(self._event_loops.values())

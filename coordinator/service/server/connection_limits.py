@@ -81,8 +81,6 @@ class UnauthenticatedConnections:
         for descriptor in (self._duplicate, self._spare):
             os.close(descriptor)
 
-    # --- inside
-
     def _run(self) -> None:
         while not self._closed.wait(self._look_s):
             with contextlib.suppress(OSError):  # no descriptor is free: the next scan tries again

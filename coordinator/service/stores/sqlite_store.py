@@ -187,8 +187,6 @@ class SqliteStore(SoleOwner):
         self._connection.close()
         self._lock.release()
 
-    # --- inside
-
     @contextlib.contextmanager
     def _transaction(self, group_ids: Iterable[str]) -> Iterator[None]:
         before = dict(self._next_sequence)

@@ -150,8 +150,6 @@ class GroupWriter:
         with contextlib.suppress(RuntimeError):  # no thread can be started: garbage collection closes the producer
             threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
 
-    # --- inside
-
     def _deliver(self, records: Sequence[KeyValue], deadline_s: float, *, count: int) -> None:
         """Begin a transaction of ``count`` records, and return once the brokers have the records."""
         self._first_offset = NO_OFFSET

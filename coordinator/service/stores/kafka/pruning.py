@@ -71,8 +71,6 @@ class Pruning:
             except Exception as error:  # noqa: BLE001 - the other partitions, and the next pass, do not depend on it
                 _log.warning("not pruned: %s %r", store.name, error)
 
-    # --- inside
-
     def _prune(self, store: KafkaStore) -> None:
         topic = store.topic
         topic.verify()

@@ -159,8 +159,6 @@ class StateTopic:
         returned."""
         return self._found(only_look=True)
 
-    # --- inside
-
     def _found(self, *, only_look: bool) -> int:
         if not self.cluster.gives_topic_ids():
             reason = "this cluster has no controller, or gives topics no ids: name another cluster's brokers (that of "
