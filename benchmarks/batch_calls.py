@@ -93,7 +93,6 @@ class Reader:
         return [100 * (b - a) / lasted_s for a, b in zip(before, after, strict=True)]
 
     def close(self) -> None:
-        """Kill the reader and its coordinator."""
         for process in self.both:
             kill(process.pid)
         self._process.wait()

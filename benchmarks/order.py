@@ -79,12 +79,10 @@ class Queries:
         self._running[name] = program, program.start_query(self.spec(name))
 
     def stop(self, name: str) -> None:
-        """Stop the query, and wait for its end."""
         _, query = self._running.pop(name)
         query.stop()
 
     def kill(self, name: str) -> None:
-        """SIGKILL of the query's program."""
         program, _ = self._running.pop(name)
         program.kill()
 

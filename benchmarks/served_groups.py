@@ -147,5 +147,4 @@ class Query:
         return plan
 
     def beat(self) -> None:
-        """Send a heartbeat, as each member does every five seconds."""
         self._handle(Heartbeat(**self._who))

@@ -121,7 +121,6 @@ def _new_group(broker: KafkaBroker, kind: str) -> str:
 
 
 def _alone(measured: Callable[..., Read], *arguments: Any) -> Read:
-    """The measurement in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(measured, *arguments).result()
 

@@ -144,7 +144,6 @@ class _Member:
         self.held.reverse()
 
     def acknowledge(self) -> None:
-        """Accept the next record."""
         topic_id, partition, offset, count = self.held.pop()
         batches = (AckBatch(first=offset, last=offset, delivery_count=count, types=_ACCEPT),)
         acks = PartitionAcks(topic_id=topic_id, partition=partition, batches=batches)

@@ -127,7 +127,6 @@ class SparkProcess:
         return Run(**answer, cpu_s={kind: after_s[kind] - self._cpu_before_s[kind] for kind in after_s})
 
     def run(self, source: str, options: dict[str, str]) -> Run:
-        """Run a query over the whole topic."""
         self.start(source, options)
         return self.finish()
 
@@ -154,7 +153,6 @@ class SparkProcess:
         return total
 
     def close(self) -> None:
-        """End all processes of the session."""
         found = self.processes()
         for each in found:
             with contextlib.suppress(psutil.NoSuchProcess):

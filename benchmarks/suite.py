@@ -72,7 +72,6 @@ class Suite:
         self._say = say
 
     def run(self, parts: Sequence[str]) -> None:
-        """Run the measurements of these parts."""
         with KafkaBroker(java_options=(), log_retention_check_interval_ms="300000") as broker:
             if WITH_SPARK & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:

@@ -53,7 +53,6 @@ class Sending:
         }
 
     def errors(self, by_name: Mapping[str, str]) -> dict[Key, str]:
-        """Returns the errors of a reply, by partition."""
         return {self._keys[name]: code for name, code in by_name.items() if name in self._keys}
 
     def all_failed(self, code: str) -> dict[Key, str]:

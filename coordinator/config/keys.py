@@ -41,7 +41,6 @@ class ConfigKey:
 
     @property
     def type(self) -> type:
-        """The type of the key's values."""
         return int if self.default is None else type(self.default)
 
     @property

@@ -66,7 +66,6 @@ class GroupConfig:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the records of a partition are delivered in order."""
         return self.share_order == "partition"
 
     def is_explicit(self, own: str = "") -> bool:
@@ -182,14 +181,12 @@ class ServerConfig:
 
     @property
     def allowed_topics(self) -> AllowedTopics:
-        """The topics that the coordinator reads and writes for groups."""
         return AllowedTopics(
             source=self.share_coordinator_source_topics, dead_letters=self.share_coordinator_dead_letter_topics
         )
 
     @property
     def group_bounds(self) -> GroupBounds:
-        """The bounds of the groups' own configs."""
         return GroupBounds.of(asdict(self))
 
 

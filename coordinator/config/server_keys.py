@@ -17,7 +17,6 @@ _MIB = 1 << 20
 
 
 def _bounds_of_groups() -> Iterator[ConfigKey]:
-    """The keys that limit what a group's own keys may be."""
     for key, low, high, kip, why_min, why_max in (
         ("session.timeout.ms", 1_000, 3_600_000, "KIP-932", "Kafka: 45,000.", "Kafka: 60,000."),
         ("heartbeat.interval.ms", 100, 60_000, "KIP-932", "Kafka: 5,000.", "Kafka: 15,000."),

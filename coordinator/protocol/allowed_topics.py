@@ -24,7 +24,6 @@ class AllowedTopics:
     token: str = ""
 
     def allows_source(self, topic: str) -> bool:
-        """Whether a group may read the topic."""
         return is_allowed(self.source, topic)
 
     def check_source(self, topic: str) -> None:
@@ -40,7 +39,6 @@ class AllowedTopics:
             raise self._refused(what, "read by a share group", self.source, SOURCE_KEY, "topics=")
 
     def allows_dead_letters(self, topic: str) -> bool:
-        """Whether dead letters may be written to the topic."""
         return is_allowed(self.dead_letters, topic)
 
     def check_dead_letters(self, topic: str) -> None:

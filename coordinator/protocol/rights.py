@@ -71,7 +71,6 @@ class Caller:
         return (self.groups, self.topics.source, self.topics.dead_letters) != (EVERYTHING,) * 3
 
     def may_use(self, group_id: str) -> bool:
-        """Whether the caller may use the group."""
         return is_allowed(self.groups, group_id)
 
     def check_group(self, group_id: str) -> None:

@@ -69,16 +69,13 @@ class OffsetRange(NamedTuple):
 
     @property
     def key(self) -> SharePartitionKey:
-        """The share partition of the offsets."""
         return SharePartitionKey(self.topic_id, self.partition)
 
     @property
     def size(self) -> int:
-        """The number of offsets."""
         return self.last - self.first + 1
 
     def as_range(self) -> range:
-        """The offsets one by one."""
         return range(self.first, self.last + 1)
 
 

@@ -37,7 +37,6 @@ class ByteReader:
         return UnreadableRecord(group_id=self.group_id, reason=f"{reason}, at byte {self._at} of {len(self._data)}")
 
     def number(self, layout: struct.Struct) -> int:
-        """Reads a single integer."""
         (value,) = self.fields(layout)
         return int(value)
 
@@ -49,11 +48,9 @@ class ByteReader:
         return value
 
     def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Reads several integers in a row."""
         return layout.unpack(self.take(layout.size))
 
     def take(self, count: int) -> bytes:
-        """Reads ``count`` bytes as they are."""
         end = self._at + count
         if count < 0 or end > len(self._data):
             raise self.unreadable(f"{count} more bytes are needed and {len(self._data) - self._at} are there")

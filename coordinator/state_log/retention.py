@@ -101,7 +101,6 @@ class Retention:
         return self.read_to - self.lowest() - self.needed_count()
 
     def needed_count(self) -> int:
-        """Returns how many records the groups need together."""
         return sum(self._counts[group_id] for group_id in self._needed())
 
     def first_groups(self, below: int) -> frozenset[str]:

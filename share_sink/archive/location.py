@@ -38,7 +38,6 @@ class ArchiveLocation:
     root: str
 
     def at(self, path: str) -> str:
-        """Returns the file system's path of a file of the archive."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files_in(self, folder: str) -> list[str]:

@@ -109,11 +109,9 @@ class _KeptQuery:
         return True
 
     def pause_s(self, _: RetryCallState | None = None) -> float:
-        """Returns how many seconds the query pauses before the restart."""
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self._in_a_row - 1, 10)))
 
     def log_restart(self, _: RetryCallState) -> None:
-        """Log the one line of a restart."""
         since = f"restart {self._in_a_row} since it last completed a batch"
         _log.warning(
             "query %s: %s - it starts again in %.1f s (%s)", self._name, self._cause.text, self.pause_s(), since

@@ -77,7 +77,6 @@ class EmbeddedBroker:
         raise KafkaException(metadata.error)
 
     def topic_names(self) -> set[str]:
-        """The names of all topics."""
         return set(self._running().list_topics(timeout=_ANSWER_TIMEOUT_S).topics)
 
     def bounds(self, topic: str) -> list[tuple[int, int]]:

@@ -167,7 +167,6 @@ class KafkaCluster:
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
-        """The names of all topics."""
         metadata = self._retried("list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
         return sorted(metadata.topics)
 

@@ -98,7 +98,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     @property
     def address(self) -> str:
-        """The ``host:port`` that clients use."""
         return self._listener.advertised or show_address(self._listener.host, self.port)
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
