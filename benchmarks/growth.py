@@ -95,8 +95,7 @@ def alone(measure: Callable[..., T], *arguments: Any) -> T:
 
 
 def least(times: int, measure: Callable[..., dict[K, float]], *arguments: Any) -> dict[K, float]:
-    """Measures ``times`` times, each time in a new process. Returns the lowest value of each cost: other programs only
-    add."""
+    """Measures ``times`` times, each in a new process. Returns the least of each cost: other programs only add."""
     found = [alone(measure, *arguments) for _ in range(times)]
     return {key: min(each[key] for each in found) for key in found[0]}
 

@@ -55,8 +55,7 @@ def on(host: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def member(broker: KafkaBroker, host: Path, group_id: str, topic: str) -> Iterator[CoordinatorClient]:
-    """A context with the client of a member that acquires nothing; the group's first member makes its host the
-    owner's."""
+    """A context with the client of a member that acquires nothing; a group's first member makes its host the owner."""
     with on(host):
         client = CoordinatorClient.connect(broker.bootstrap)
     session = MemberSession(client, group_id, uuid.uuid4().hex, topics=(topic,), starting_offsets="earliest")

@@ -145,8 +145,7 @@ def _consumer(kind: str, bootstrap: str, group: str, topic: str) -> Any:
 
 
 def _read(kind: str, bootstrap: str, group: str, topic: str, records: int) -> Read:
-    """Reads ``records`` records and each one's value. The time begins at the end of the first poll, whose records do
-    not count."""
+    """Reads ``records`` records and their values. The time begins after the first poll, whose records do not count."""
     consumer, size = _consumer(kind, bootstrap, group, topic), 0
     while not consumer.poll(POLL_S):
         pass

@@ -64,8 +64,7 @@ class _Names:
 
 
 def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[Row]:
-    """Measures with ``groups`` groups of one member and a group with ``runs`` runs, in ``WINDOWS`` windows of
-    ``seconds`` seconds."""
+    """Measures with ``groups`` groups of one member and one of ``runs`` runs, in ``WINDOWS`` windows of ``seconds``."""
     kinds = ("large", "held", "acks", "acks_group", "small", "strange")
     names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="sgw-") as folder, contextlib.ExitStack() as opened:
@@ -194,8 +193,7 @@ def _request_rows(looked: Sequence[_Looked], of_all: str, first_look_s: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Latencies:
-    """How long acknowledgements took, in milliseconds, a list for each window. ``dry_runs``: the number of heavy dry
-    runs in its window."""
+    """How long acknowledgements took, in milliseconds, by window. ``dry_runs``: the number of heavy dry runs."""
 
     beside: list[list[float]]
     without: list[list[float]]

@@ -146,8 +146,7 @@ class Ahead:
             return None
 
     def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
-        """From now on polls may return the acquisition's records. Returns its offsets without a record; none if its
-        locks have ended."""
+        """Polls may return the acquisition's records now. Returns offsets without one; none if its locks have ended."""
         with self._changing:
             self._reading = None
             unread = acquired.take_in()

@@ -483,8 +483,7 @@ class ShareConsumer:
     # --- locks
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Returns how long the locks of the last poll's records lasted at first, in milliseconds; None before the first
-        record."""
+        """Returns how long the last poll's records were locked at first, in ms; None before the first record."""
         with self._inside.enter():
             return self._lock_timeout_ms
 

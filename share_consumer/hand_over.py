@@ -43,8 +43,7 @@ class HandOver:
         return bool(self._waiting)
 
     def add(self, messages: list[Message], *, are_deserialized: bool = False) -> None:
-        """Add the records of a poll. The hand-over must be empty. ``are_deserialized``: an earlier poll has
-        deserialized them."""
+        """Add the records of a poll. The hand-over must be empty. ``are_deserialized``: by an earlier poll."""
         if any(each is not None for each in self._deserializers) and not are_deserialized:
             readable = (message for message in messages if message.error() is None)
             self._raws = [_Raw(message, message.key(), message.value()) for message in readable]

@@ -336,8 +336,7 @@ def _batches(decided: list[tuple[int, int, Outcome]]) -> list[AckBatch]:
 
 
 def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:
-    """Join neighbouring offsets that are alike: ascending (offset, delivery count, what) become (first, last, (delivery
-    count, what))."""
+    """Join like neighbours: ascending (offset, delivery count, what) become (first, last, (delivery count, what))."""
     for (_, *alike), run in groupby(enumerate(records), key=lambda e: (e[1][0] - e[0], *e[1][1:])):
         offsets = [offset for _, (offset, _, _) in run]
         yield offsets[0], offsets[-1], (alike[0], alike[1])

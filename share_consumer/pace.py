@@ -83,8 +83,7 @@ class Pace:
         self._returned, self._returned_s = records, now_s
 
     def next_question(self, left: int, now_s: float) -> Question | None:
-        """Returns the next request ahead of the program, with ``left`` records waiting for polls; None if no request is
-        due."""
+        """Returns the next request ahead of the program, with ``left`` records still waiting; None if none is due."""
         if not self.is_ahead or self._each_s is None or not self._returned:
             return None
         if self._returned * self._each_s > LONGEST_POLL_S:

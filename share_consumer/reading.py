@@ -57,8 +57,7 @@ def read_records(
 
 
 def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: float, until_s: float = inf) -> None:
-    """Read with each reader in turn while records come, until all is read or given up, or until ``until_s`` (monotonic)
-    if something was read."""
+    """Read with each reader in turn until all is read or given up, or until ``until_s`` (monotonic) if any was read."""
     silence = Silence()
     for reader in readers:
         reader.begin(into)

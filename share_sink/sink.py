@@ -94,8 +94,7 @@ def _tell(options: SinkOptions, error: ShareGroupError) -> None:
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:
-    """Returns the coordinator's client. A process keeps one for equal options, since finding the coordinator costs more
-    than a request."""
+    """Returns the coordinator's client. A process keeps one for equal options: finding it costs more than a request."""
     key = _key(options)
     client = _made[key] = _client(*key)
     return client

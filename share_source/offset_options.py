@@ -13,8 +13,7 @@ _LARGEST_PARTITION = 2**31 - 1
 
 
 def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
-    """Parse ``{"orders":[0,1]}``: topic -> ascending partitions. Raises InvalidOption if the text is not such JSON, or
-    names no partition."""
+    """Parse ``{"orders":[0,1]}``: topic -> ascending partitions. Raises InvalidOption for other texts."""
     example = '{"orders":[0,1]}'
     assign: dict[str, tuple[int, ...]] = {}
     for topic, partitions in _object("assign", text, example).items():

@@ -87,8 +87,7 @@ class RecordFormat:
         }
 
     def line(self, message: Any) -> bytes:
-        """Returns the bytes of one record, with the line separator. Raises RecordUnreadable if a deserializer can't
-        read the record."""
+        """Returns the bytes of one record, with the line separator. Raises RecordUnreadable if a deserializer fails."""
         parts = [getattr(self, f"_{name}")(message) for name in self._prints]
         return self._separators["key.separator"].join(parts) + (self._separators["line.separator"] if parts else b"")
 

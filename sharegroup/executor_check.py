@@ -48,8 +48,7 @@ def _cause(text: str) -> str:
 
 
 def _probe() -> Callable[[Iterable[int]], Iterator[Found]]:
-    """Returns the function of a task. It is a closure, so that it is pickled by its code: an executor may lack our
-    modules."""
+    """Returns a task's function, a closure: it is pickled by its code, since an executor may lack our modules."""
 
     def probe(_: Iterable[int]) -> Iterator[Found]:
         import importlib

@@ -15,8 +15,7 @@ LONGEST_LINE = 200
 """A line of configs has up to this many characters; a longer value has a line of its own."""
 
 TOLD = ("share.session.timeout.ms", "share.delivery.count.limit", "share.release.backoff.ms")
-"""A query that starts logs the values of these keys even if they are the defaults: they decide when its records are
-delivered again."""
+"""A query that starts logs these keys even if they have defaults: they decide when its records come again."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +60,7 @@ def log_joined(joined: Joined, own: Mapping[str, str]) -> None:
 
 
 def log_replaced(key: str, before: str, text: str) -> None:
-    """Log that this query, or its sink, changed a config for the whole group. ``before`` and ``text`` are empty for the
-    default."""
+    """Log that this query or its sink changed a config of its group. ``before`` and ``text``: empty for the default."""
     _log.info(
         "%s is %s from now on for all queries of the group, as this one sets it; it was %s",
         key,

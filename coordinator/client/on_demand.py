@@ -244,8 +244,7 @@ class OnDemand:
         return f"process {connection.endpoint.pid} on this host, log {self.log_path}"
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
-        """Returns the error of a coordinator, with the path of its log where it is known and the error does not name
-        it."""
+        """Returns the error of a coordinator, with its log's path where it is known and the error lacks it."""
         if error.on_host or str(self.log_path) in str(error):
             return error
         if isinstance(error, StateStoreInUse):

@@ -168,8 +168,7 @@ def required(given: Mapping[str, str], name: str, why: str) -> str:
 
 
 def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """Returns the option's whole number, at least ``least``; None if it is not set. Raises InvalidOption if it is no
-    such number."""
+    """Returns the option's whole number, at least ``least``; None if it is not set. Raises InvalidOption otherwise."""
     text = given.get(name.lower())
     if text is None:
         return None

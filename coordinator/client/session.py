@@ -194,8 +194,7 @@ class MemberSession:
         tell_ending(self._client, self.group_id, error, **who)
 
     def close(self, *, leave: bool = False) -> bool:
-        """Stop the heartbeats. The session ends at its timeout, or now with ``leave``. Returns False if it was closed
-        before."""
+        """Stop the heartbeats. The session ends at its timeout, or now with ``leave``. False: it was closed before."""
         with self._closing:
             if self._closed.is_set():
                 return False

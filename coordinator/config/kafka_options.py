@@ -136,8 +136,7 @@ def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str
 
 
 def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
-    """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka. Raises RefusedOption: says
-    what to use instead."""
+    """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka. Raises RefusedOption."""
     option = PREFIX + key
     refusals = (
         (forbidden, "a share group does without it."),

@@ -73,8 +73,7 @@ class WriteResult(NamedTuple):
 
 
 class DeadLetterProducer:
-    """Writes dead letters. One thread at a time uses it. It connects at the first write, and keeps the connection until
-    it is closed."""
+    """Writes dead letters. One thread at a time uses it. It stays connected from the first write on."""
 
     def __init__(
         self, bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = TIMEOUT_S

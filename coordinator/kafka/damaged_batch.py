@@ -21,8 +21,7 @@ may have the codec, or the record format, of a healthy batch."""
 UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
 """librdkafka's errors of a batch that this process can't read."""
 ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
-"""The librdkafka configuration of clients for :func:`end_of_batch`. By default a client waits half a second after each
-error."""
+"""The librdkafka configuration of clients for :func:`end_of_batch`. By default each error costs half a second."""
 READINGS = 3
 """A batch counts as damaged after this many readings: the network, or a client's or broker's memory, may err."""
 _ANSWER_S = 10.0

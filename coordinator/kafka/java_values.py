@@ -189,8 +189,7 @@ PEMS = frozenset({"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", "https.ca.
 
 
 def java_value(key: str, name: str, value: str) -> str:
-    """The value of Java's ``key`` as that of librdkafka's property ``name``: texts that librdkafka reads as they are
-    come back unchanged."""
+    """The value of Java's ``key`` as that of librdkafka's ``name``: texts that librdkafka reads come back unchanged."""
     text = value.strip()
     if name == "ssl.endpoint.identification.algorithm" and not text:
         return "none"

@@ -185,8 +185,7 @@ def _reason(config: Mapping[str, Any], text: str) -> str:
 
 
 def _refused_key(config: Mapping[str, Any], text: str) -> str:
-    """Returns the property that librdkafka's text names, else the first key in the text, else the key that is refused
-    alone."""
+    """Returns the property that librdkafka's text names, else its first key, else the key that is refused alone."""
     if named := re.search(r'configuration property:? "([\w.]+)"', text):
         return named.group(1)
     if _MECHANISM in text:

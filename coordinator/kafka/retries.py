@@ -11,8 +11,7 @@ from tenacity.retry import retry_base
 from tenacity.wait import wait_base
 
 MAX_ATTEMPT_S = 60.0
-"""One attempt and its pause count up to this many seconds. They take longer only if this process, or its host, was
-stopped."""
+"""One attempt and its pause count up to this many seconds. They take longer only if this process was stopped."""
 
 
 def retry_until(

@@ -23,8 +23,7 @@ SQLITE_SCHEMA = 7
 """Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 
 SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
-"""Versions of SQLite state files that this version reads. When a coordinator opens an older file, it first writes
-SQLITE_SCHEMA to it."""
+"""Versions of SQLite state files that this version reads. An older file first gets SQLITE_SCHEMA."""
 
 STATE_RECORDS = 6
 """Version of sharegroup's own records in the state topic: the first two bytes of each value, as in Kafka's records."""

@@ -51,8 +51,7 @@ class ToOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(ToOwner, frozen=True, tag=True, kw_only=True):
-    """Asks the owner whether it serves the group. ``waiting``: the shown ids of the asker's requests that have no
-    answer yet."""
+    """Asks the owner whether it serves the group. ``waiting``: the shown ids of the asker's unanswered requests."""
 
     waiting: tuple[str, ...] = ()
 

@@ -324,8 +324,7 @@ class AcknowledgeReply(Message, frozen=True):
 
 
 class ProgressReply(Message, frozen=True):
-    """By refused partition, Kafka's name of the error and the named error as text. The signals of all other partitions
-    were taken."""
+    """By refused partition, Kafka's name of the error and the named error as text. All other signals were taken."""
 
     errors: dict[str, tuple[str, str]] = {}
 

@@ -199,8 +199,7 @@ def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
 
 
 def _sorted(runs: _Runs) -> _Runs:
-    """Sort the runs by topic, partition and first offset. Most tables are sorted already, and a check is cheaper than a
-    sort."""
+    """Sort the runs by topic, partition and first offset. Most are sorted already, and a check is cheaper."""
     topic, partition, first = (np.diff(column) for column in (runs.topic_id, runs.partition, runs.first))
     ascending = (topic > 0) | ((topic == 0) & ((partition > 0) | ((partition == 0) & (first >= 0))))
     if np.all(ascending):

@@ -41,8 +41,7 @@ class Standalone:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def tokens(self) -> Tokens:
-        """The tokens of which clients must show one. Raises TokenMissing, InvalidToken, UnsafeFile or UnusableFile: see
-        :func:`read_tokens`."""
+        """The tokens of which clients must show one. Raises as :func:`read_tokens`."""
         return read_tokens(self.config.share_coordinator_token_file, self.environ)
 
     def token(self) -> str:

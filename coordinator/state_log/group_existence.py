@@ -29,8 +29,7 @@ class GroupExistence:
         return {group_id: self._owners.get(group_id) for group_id in sorted(self._exists)}
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply the next record of the partition. A record of another format version shows that its group exists; its
-        content is not read."""
+        """Apply the next record of the partition. Of another format version only the group's existence is read."""
         group_id = group_of(key)
         if key is None or value is None or group_id is None:
             return

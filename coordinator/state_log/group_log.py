@@ -304,8 +304,7 @@ class GroupLog:
             self._state_keys = {known: at for known, at in self._state_keys.items() if at[1:] != decoded[1:]}
 
     def _begun_anew(self, key: SharePartitionKey, partition: SharePartition | None, now_ms: int) -> list[KeyValue]:
-        """The records of a share partition that an administrator altered: a snapshot of a new state epoch, or a
-        tombstone."""
+        """The records of a share partition that a person altered: a snapshot of a new state epoch, or a tombstone."""
         log = self._partition(key)
         if partition is not None:
             return log.initialize(project(partition), state_epoch=log.state_epoch + 1, now_ms=now_ms)

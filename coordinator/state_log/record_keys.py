@@ -110,8 +110,7 @@ def key_head(record_type: int, group_id: str) -> bytes:
 
 
 def decode_key(data: bytes) -> Key:
-    """The key that :func:`encode_key` wrote. Raises UnreadableRecord if the bytes are no key, or of a type that this
-    version does not know."""
+    """The key that :func:`encode_key` wrote. Raises UnreadableRecord for no key, or one of an unknown type."""
     reader = ByteReader(data)
     record_type, group_id = reader.number(INT16), reader.string()
     reader.group_id = group_id

@@ -39,8 +39,7 @@ class Condition:
 
 
 def condition(text: str) -> Condition:
-    """Parse ``NAME=VALUE`` or ``NAME~=REGEX``. Raises InvalidCondition if the text is neither, or if the regular
-    expression is wrong."""
+    """Parse ``NAME=VALUE`` or ``NAME~=REGEX``. Raises InvalidCondition if it is neither, or REGEX is wrong."""
     parts = _CONDITION.fullmatch(text)
     if not parts:
         raise InvalidCondition(condition=text, reason="it is neither NAME=VALUE nor NAME~=REGEX")

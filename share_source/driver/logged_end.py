@@ -43,7 +43,6 @@ class LoggedEnd(NamedTuple):
         return initial if self.end is None else self.end
 
     def answered(self, committed: Offset, answer: Offset) -> LoggedEnd:
-        """Returns the knowledge after ``latestOffset()``, with the reader's reply to the offset of
-        :meth:`latest_asked`."""
+        """Returns the knowledge after ``latestOffset()``, with the reply to :meth:`latest_asked`."""
         initial = committed if self.end is None else None
         return LoggedEnd(self.end, initial, offered=answer != committed)

@@ -403,8 +403,7 @@ class Reader:
         self.consumer.leave(cursor.key)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
-        """Count the unread offsets below ``end`` as lost. Raises RecordsGone if there are any, with
-        ``fail_on_data_loss``."""
+        """Count the unread offsets below ``end`` as lost. Raises RecordsGone with ``fail_on_data_loss``."""
         lost = cursor.lose(end)
         if cursor.done:
             self._open.pop(cursor.key, None)

@@ -194,8 +194,7 @@ def _parted(
 
 
 def _headers(of_record: list[Any]) -> pa.Array:
-    """Returns the column of headers: arrays of key and value; null for a record without headers, as in Spark's Kafka
-    source."""
+    """Returns the column of headers: arrays of key and value; null if a record has none, as in Spark's Kafka source."""
     if not any(of_record):
         return pa.nulls(len(of_record), HEADERS)
     offsets = [0]

@@ -43,8 +43,7 @@ def show_record(visit: Visit) -> Response:
 
 
 def show_history(visit: Visit) -> Response:
-    """The history of the record, from the state log. This page does not refresh itself, since each refresh would read
-    the log."""
+    """The history of the record, from the state log. This page is not refreshed: each time it would read the log."""
     partition, offset = partition_of(visit), visit.number("offset")
     found = visit.admin.history(visit.group_id, partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
     return visit.page(

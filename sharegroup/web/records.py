@@ -33,8 +33,7 @@ FORMS = ("text", "json", "hex")
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Bytes as the page shows them. ``form``: one of FORMS, or null; ``size``: of all bytes; ``is_cut``: not all are
-    shown."""
+    """Bytes as the page shows them. ``form``: one of FORMS, or null; ``size``: of all; ``is_cut``: not all is shown."""
 
     text: str
     form: str

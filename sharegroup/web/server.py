@@ -216,8 +216,7 @@ async def _ended() -> None:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers give a TLS handshake HANDSHAKE_S seconds. asyncio allows a minute, and uvicorn has no
-    setting for it."""
+    """An event loop whose servers give a TLS handshake HANDSHAKE_S seconds, for which uvicorn has no setting."""
 
     async def create_server(self, *given: Any, **named: Any) -> Any:
         if named.get("ssl") is not None:

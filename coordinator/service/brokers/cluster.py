@@ -379,8 +379,7 @@ class KafkaCluster:
 
 
 def _may_elect(state: RetryCallState) -> bool:
-    """Whether the cluster may have a controller at the next request: it elects one, or this is one of the first
-    requests."""
+    """Whether the cluster may have a controller at the next request: it elects one, or this request is an early one."""
     if state.outcome is None or state.outcome.failed:
         return False
     found = state.outcome.result()
@@ -395,8 +394,7 @@ def _kafka_s(topic_id: Any) -> str:
 
 
 def _answered(offset: int, at: int) -> int:
-    """Returns the offset in a broker's answer. Raises a timeout if the broker gave none: librdkafka reports offset
-    -1001 then."""
+    """Returns the offset in a broker's answer. Raises a timeout if there is none: librdkafka says -1001 then."""
     if offset < 0 and not (offset == AFTER_ALL and at >= 0):
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return offset

@@ -22,8 +22,7 @@ from coordinator.service.dead_letters.group_backlog import Backlog, Due
 
 STALL_S = 5.0
 PAST_END_S = 60.0
-"""If a log has ended below a record for this many seconds, the record is lost. Before, a new leader may not show its
-whole log yet."""
+"""If a log has ended below a record for this many seconds, the record is lost. A new leader may show less at first."""
 
 
 _NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})

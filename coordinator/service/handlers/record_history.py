@@ -70,8 +70,7 @@ class Histories:
         self._reading = threading.Lock()
 
     def read(self, request: ReadHistory, location: RecordLocation) -> HistoryRead:
-        """The history of the record at the request's offset. Raises CoordinatorNotAvailable if other histories are
-        being read."""
+        """The history of the record at the request's offset. Raises CoordinatorNotAvailable if others are read."""
         if not self._reading.acquire(timeout=WAIT_S):
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="it reads other histories; try again soon")
         try:

@@ -23,8 +23,7 @@ def now_s() -> float:
 
 
 class Clock:
-    """A clock that starts at wall time and is monotonic from there: stored times are wall times, and deadlines cannot
-    jump."""
+    """A clock that starts at wall time and is monotonic then: stored times are wall times, and deadlines can't jump."""
 
     def __init__(self) -> None:
         self._anchor_s = time.time() - now_s()

@@ -72,8 +72,7 @@ class PlanGaps:
         self, view: GroupView, gaps: tuple[OffsetRange, ...], ranges: tuple[LogRange, ...]
     ) -> tuple[OffsetRange, ...]:
         """The gaps, without those of topics that are not shown under their ids: the log that was read may be a new
-        topic's. Nothing is lost for a topic in doubt: an offset that is no gap is released. ``ranges``: what was
-        read."""
+        topic's. A topic in doubt loses nothing: an offset that is no gap is released. ``ranges``: what was read."""
         if not gaps:
             return ()
         topics = {log_range.offsets.topic_id: log_range.topic for log_range in ranges}
@@ -82,8 +81,7 @@ class PlanGaps:
 
     def _gives_back(self, view: GroupView) -> bool:
         """Whether the completion gives the whole plan back, gaps included: no sink of the member has ever decided a
-        record, and the plan holds a record. One record in the first ranges is proof enough, however large the batch
-        is."""
+        record, and the plan holds a record. One record in the first ranges is proof enough for any batch."""
         return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
     def forget(self, request: NextPlan) -> None:

@@ -35,8 +35,7 @@ def head_of(name: str, body: pa.Buffer) -> Head:
 
 
 def request_of(name: str, body: pa.Buffer) -> Request[Any]:
-    """Returns the request in the body, with its rows as values. Raises InvalidRequest if the name is unknown, or the
-    body can't be decoded."""
+    """Returns the request in the body, with its rows as values. Raises InvalidRequest if it can't be decoded."""
     if name not in WITH_ROWS:
         return decode_request(name, body.to_pybytes())
     # Imported here: pyarrow.compute costs 60 ms of the process's start.

@@ -64,8 +64,7 @@ MAX_ROUND = 1_000  # a round answers up to this many requests, which all wait fo
 RELOAD_AFTER_MS = 1_000  # a group whose append or load failed is loaded again after at least this time
 RELOAD_AT_MOST_MS = 60_000  # ... and after at most this time, so that a store that works again is noticed
 RELOAD_PER_TRY = 5
-"""After a failed load the group is not loaded again for this many times the load's duration, so that other groups are
-served meanwhile."""
+"""After a failed load the group is not loaded again for this many times the load's duration: others are served then."""
 TOLD_FROM_MS = 1_000  # a shorter stall is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall. A join that waited during the stall may be from a

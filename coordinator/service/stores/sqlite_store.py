@@ -295,8 +295,7 @@ def _records_of(connection: sqlite3.Connection, group_id: str, path: Path) -> It
 
 
 class SqliteReader(SoleOwner):
-    """A state file that is opened for reading only: a :class:`~coordinator.service.stores.store.Store` that can peek,
-    and nothing else."""
+    """A state file opened for reading only: a :class:`~coordinator.service.stores.store.Store` that can only peek."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -155,8 +155,7 @@ class StateTopic:
         return self._found(only_look=False)
 
     def look(self) -> int:
-        """As :meth:`ensure`, without creating anything. If the topic is missing, ask whether it may be created; 0 is
-        returned."""
+        """As :meth:`ensure`, without creating anything. If it is missing, ask whether it may be created: returns 0."""
         return self._found(only_look=True)
 
     def _found(self, *, only_look: bool) -> int:
