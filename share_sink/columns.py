@@ -6,7 +6,9 @@ mean stands in :mod:`share_sink.rows`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -94,6 +96,17 @@ class Columns:
 
     def __contains__(self, name: str) -> bool:
         return name in self.column_indexes
+
+
+def check_rows(df: Any, call: str) -> None:
+    """Check that ``df``, the argument of the function ``call``, is the DataFrame of a batch. Raises TypeError."""
+    kind = type(df).__name__
+    if isinstance(df, AbstractContextManager):
+        raise TypeError(f"{call}() takes the rows that decide() holds: write `with sharegroup.decide(df) as decided:`")
+    if not hasattr(df, "sparkSession") or not hasattr(df, "isStreaming"):
+        raise TypeError(f"{call}() takes the DataFrame of a batch, and the argument is of type {kind}")
+    if df.isStreaming:
+        raise TypeError(f"{call}() takes a batch, in the function of foreachBatch, and this is a stream")
 
 
 def _column_indexes(schema: StructType, name: str) -> list[int]:

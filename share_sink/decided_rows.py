@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from share_sink.columns import check_rows
 from share_sink.errors import OutcomesMayChange
 from share_spark.task_plans import QUERY_ID
 
@@ -47,6 +48,7 @@ def decide(df: DataFrame) -> Iterator[DataFrame]:
     ...         acknowledge(decided, batch_id)
     ...         decided.where("acknowledgement = 'accept'").write.mode("append").parquet("billing")
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
+    check_rows(df, "decide")
     session = df.sparkSession
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         # Both copies of a task may leave a block of one name. Behind a shuffle, which has one output of each task, both

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
+from share_sink.columns import check_rows
 from share_sink.decided_rows import refuse_changing
 from share_sink.errors import NoSinkOptions
 from share_spark.task_plans import QUERY_ID
@@ -27,6 +28,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     (docs/do/options.md); options that are not given come from the session's configuration, ``spark.sharegroup.NAME``.
 
     Raises:
+        TypeError: ``df`` is no DataFrame of a batch, or ``batch_id`` no whole number.
         OutcomesMayChange: a UDF, the time or a random value decides, and ``decide`` does not hold the rows.
         NoSinkOptions: neither ``options`` nor the session's configuration name the group or the brokers.
         PySparkException: the writer failed; Spark's exception has the error of the writer.
@@ -35,6 +37,9 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     ...     acknowledge(batch.selectExpr("*", "if(ok, 'accept', 'reject') acknowledgement"), batch_id)
     ...     batch.where("ok").write.mode("append").parquet("billing")
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
+    check_rows(df, "acknowledge")
+    if isinstance(batch_id, bool) or not isinstance(batch_id, int):
+        raise TypeError(f"batch_id is the number that foreachBatch gives, and no {type(batch_id).__name__}")
     refuse_changing(df)
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))

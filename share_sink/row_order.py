@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from share_sink.columns import ACKNOWLEDGEMENT, OFFSET, PARTITION, RELEASE_DELAY, TOPIC
+from share_sink.columns import ACKNOWLEDGEMENT, OFFSET, PARTITION, RELEASE_DELAY, TOPIC, Columns, check_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +26,8 @@ def in_order(df: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql.functions import bool_or, coalesce, col, lit, when
 
+    check_rows(df, "in_order")
+    Columns.of(df.schema)
     earlier = Window.partitionBy(TOPIC, PARTITION).orderBy(OFFSET).rangeBetween(Window.unboundedPreceding, -1)
     comes_again = col(ACKNOWLEDGEMENT).isin("release", "defer")
     waits = coalesce(bool_or(comes_again).over(earlier), lit(False))

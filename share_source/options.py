@@ -103,6 +103,10 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
         if not text:
             raise InvalidOption(option="subscribePattern", problem="it is empty.")
         check_pattern(text)
+        check_topic(text)
+        if text.startswith("__") and is_topic_name(text):
+            problem = f"no pattern matches {text}: topics with two underscores at the beginning are internal."
+            raise InvalidOption(option="subscribePattern", problem=problem)
         return (), text, None
     assign = parse_assign(text)
     for topic in assign:
