@@ -36,22 +36,17 @@ def produce_at(kafka, name: str, *times_ms: int) -> None:
     assert producer.flush(60) == 0
 
 
-def test_a_time_that_the_column_cannot_have_is_null(kafka, topic, task):
+def test_a_message_has_any_time_and_a_column_null_for_the_latest(kafka, topic, task, reader):
     name, times = topic(**ANY_TIME), (1_700_000_000_000, LATEST_MS + 1, 2**62, LATEST_MS)
     produce_at(kafka, name, *times)
-    (batch,) = read_task(task({(name, 0): [(0, 3, 1)]}))
+    asked = task({(name, 0): [(0, 3, 1)]})
+    (batch,) = read_task(asked)
     batch.validate(full=True)
     assert batch.column("timestamp").cast("int64").to_pylist() == [times[0] * 1000, None, None, LATEST_MS * 1000]
+    assert [message.timestamp() for message in messages_of(asked, reader)] == [(1, time_ms) for time_ms in times]
 
 
-def test_a_message_has_any_time(kafka, topic, task, reader):
-    name, times = topic(**ANY_TIME), (1_700_000_000_000, LATEST_MS + 1, 2**62)
-    produce_at(kafka, name, *times)
-    found = messages_of(task({(name, 0): [(0, 2, 1)]}), reader)
-    assert [message.timestamp() for message in found] == [(1, time_ms) for time_ms in times]
-
-
-def test_a_header_name_that_is_no_text_is_replaced_in_rows(kafka, topic, task):
+def test_a_header_name_that_is_no_text_is_replaced(kafka, topic, task, reader):
     name = topic()
     kafka.produce(name, ["before"], partition=0, headers=[("h", b"2")])
     produce_raw_headers(kafka.bootstrap, name, NAMES)
@@ -59,24 +54,9 @@ def test_a_header_name_that_is_no_text_is_replaced_in_rows(kafka, topic, task):
     first, second = (row["headers"] for row in rows(asked))
     assert first == [{"key": "h", "value": b"2"}]
     assert second == [{"key": shown, "value": b"1"} for shown in SHOWN]
-
-
-def test_a_header_name_that_is_no_text_is_replaced_in_messages(kafka, topic, task, reader):
-    name = topic()
-    produce_raw_headers(kafka.bootstrap, name, NAMES)
-    (message,) = messages_of(task({(name, 0): [(0, 0, 1)]}), reader)
+    _, message = messages_of(asked, reader)
     for _ in range(2):
         assert message.headers() == [(shown, b"1") for shown in SHOWN]
-
-
-def test_confluents_headers_of_any_name_are_read(kafka, topic):
-    name = topic()
-    produce_raw_headers(kafka.bootstrap, name, NAMES)
-    consumer = confluent_kafka.Consumer({**WITHOUT_A_GROUP, "bootstrap.servers": kafka.bootstrap})
-    consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
-    (message,) = consumer.consume(1, 60)
-    assert [headers_of(message), headers_of(message)] == [[(shown, b"1") for shown in SHOWN]] * 2
-    consumer.close()
 
 
 def test_code_that_ran_often_reads_headers_of_any_name(kafka, topic):
