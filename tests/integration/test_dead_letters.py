@@ -1,8 +1,6 @@
 """The dead letter dispatcher on a real broker: what nobody else wrote is written, once it can be, and never lost."""
 
 import contextlib
-import threading
-from functools import partial
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
@@ -11,16 +9,12 @@ from confluent_kafka.admin import ResourceType
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import Origin
 from coordinator.dead_letters.source_records import SourceRecordReader
-from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import (
-    DeadLetterTopicInUse,
     DeadLetterTopicMissing,
-    DeadLetterTopicNotAuthorized,
     UnknownMemberId,
 )
 from coordinator.protocol.messages import Heartbeat
-from coordinator.protocol.values import AcknowledgeType
-from coordinator.service.dead_letters import dispatcher, group_backlog, group_worker
+from coordinator.service.dead_letters import dispatcher
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.rejecting import Rejecting, origins, read_all, said
@@ -83,21 +77,6 @@ def test_dead_letters_equal_the_rejected_records(kafka, topic, rejecting, dlq):
     wait_until(group.coordinator.dispatcher.may_rest, what="nothing is left to do")  # the pass ends after its filing
 
 
-def test_a_dead_letter_names_the_delivery_limit_as_its_reason(kafka, topic, rejecting, dlq):
-    orders = topic()
-    kafka.produce(orders, ["poison"])
-    group = rejecting(orders, share_delivery_count_limit=2)
-
-    for _ in range(2):
-        assert wait_until(group.acquire) == 1
-        group.acknowledge(AcknowledgeType.RELEASE)
-
-    group.wait_filed(1)
-    (letter,) = read_all(kafka, dlq)
-    assert said(letter) == ("delivery_limit", "Offset delivery count exceeded the threshold.")
-    assert origins([letter]) == {Origin(orders, 0, 0, group.group, 2): 1}
-
-
 def test_without_copying_a_dead_letter_has_headers_only(kafka, topic, rejecting, dlq):
     orders = topic()
     kafka.produce(orders, ["a"], keys=["k"], headers=[("h", b"x")])
@@ -120,49 +99,6 @@ def test_a_rejected_transaction_marker_gets_no_dead_letter(kafka, topic, rejecti
 
     group.wait_filed(3)
     assert sorted(origin.offset for origin in origins(read_all(kafka, dlq))) == [0, 1]
-
-
-def test_dead_letters_of_deleted_records_have_headers_only(kafka, topic, rejecting, dlq, monkeypatch):
-    orders = topic()
-    kafka.produce(orders, ["a", "b", "c"])
-    group = rejecting(orders, dlq_topic_name=dlq)
-    held = hold_workers(monkeypatch)
-    group.reject_all(3)
-    kafka.delete_records(orders, 2)
-    held.set()
-
-    group.wait_filed(3)
-    values = {next(iter(origins([m]))).offset: m.value() for m in read_all(kafka, dlq)}
-    assert values == {0: None, 1: None, 2: b"c"}
-
-
-@pytest.mark.slow
-def test_a_recreated_topic_gives_no_dead_letter_a_new_records_value(kafka, topic, rejecting, dlq, monkeypatch):
-    orders = topic()
-    kafka.produce(orders, ["old"])
-    group = rejecting(orders)
-    held = hold_workers(monkeypatch)
-    group.reject_all(1)
-    kafka.delete_topic(orders)
-    kafka.create_topic(orders)
-    kafka.produce(orders, ["new"])
-    held.set()
-
-    wait_until(lambda: group.archiving() == 0, what="the dead letter is filed")
-    (letter,) = read_all(kafka, dlq)
-    assert letter.value() is None
-
-
-def hold_workers(monkeypatch):
-    """No worker is worked at before the event that is returned is set."""
-    go, work = threading.Event(), group_worker.GroupWorker.work
-
-    def after_go(worker):
-        assert go.wait(240)
-        return work(worker)
-
-    monkeypatch.setattr(group_worker.GroupWorker, "work", after_go)
-    return go
 
 
 # --- what can't be written
@@ -200,17 +136,6 @@ def test_a_deleted_dead_letter_topic_is_recreated_when_configured(kafka, topic, 
     assert (letter.value(), letter.timestamp()[0]) == (b"a", TIMESTAMP_LOG_APPEND_TIME)
 
 
-def test_on_failure_archive_archives_without_a_dead_letter(kafka, topic, rejecting, unique):
-    orders, queue = topic(), kafka.create_topic(unique("dlq"))
-    kafka.produce(orders, ["a", "b"])
-    group = rejecting(orders, dlq_topic_name=queue, dlq_on_failure="archive")
-    kafka.delete_topic(queue)
-
-    group.reject_all(2)
-
-    group.wait_filed(2)
-
-
 def test_a_dead_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting, unique):
     """A compacted topic takes no dead letter without a key, not even one that is headers only."""
     orders, compacted = topic(), topic("dlq", cleanup_policy="compact")
@@ -237,22 +162,6 @@ def test_waiting_dead_letters_go_to_another_queue_after_a_config_change(kafka, t
 
     group.wait_filed(1)
     assert [m.value() for m in read_all(kafka, dlq)] == [b"a"]
-
-
-def test_waiting_records_are_archived_when_the_queue_is_switched_off(kafka, topic, rejecting, unique, soon):
-    orders, queue = topic(), kafka.create_topic(unique("dlq"))
-    kafka.produce(orders, ["a"])
-    group = rejecting(orders, dlq_topic_name=queue)
-    kafka.delete_topic(queue)
-    group.reject_all(1)
-    wait_until(group.coordinator.dispatcher.may_rest)
-
-    unset = partial(AlterGroupConfigs, group_id=group.group, unset=("errors.deadletterqueue.topic.name",), execute=True)
-    with pytest.raises(DeadLetterTopicInUse):
-        group.coordinator.admin.handle(unset())
-    group.coordinator.admin.handle(unset(force=True))
-
-    group.wait_filed(1)
 
 
 @pytest.mark.slow
@@ -296,51 +205,7 @@ def test_after_a_kill_the_next_coordinator_writes_the_waiting_dead_letters(kafka
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
-@pytest.mark.slow
-def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, topic, rejecting, dlq, monkeypatch):
-    orders = topic()
-    kafka.produce(orders, ["a"])
-    group = rejecting(orders)
-    written, go, mark_written = threading.Event(), threading.Event(), group_backlog.mark_written
-
-    def too_late(*given, **named):
-        written.set()
-        assert go.wait(240)
-        return mark_written(*given, **named)
-
-    monkeypatch.setattr(group_backlog, "mark_written", too_late)
-    group.reject_all(1)
-    assert written.wait(120)
-    group.stop()
-    go.set()
-    monkeypatch.setattr(group_backlog, "mark_written", mark_written)
-
-    group.start()
-
-    group.wait_filed(1)
-    assert origins(read_all(kafka, dlq)) == {Origin(orders, 0, 0, group.group, 1): 2}
-
-
-# --- many
-
-
 # --- what the principal may not do, and clusters without a controller
-
-
-@pytest.mark.slow
-def test_a_query_that_may_not_write_dead_letters_does_not_start(guarded, unique, tmp_path):
-    orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
-    grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
-
-    with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"describe dead letter topic {queue}"):
-        as_alice(guarded, unique, tmp_path, orders, queue)
-    grant(guarded, ResourceType.TOPIC, queue, "DESCRIBE")
-    with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"write to dead letter topic {queue}"):
-        as_alice(guarded, unique, tmp_path, orders, queue)
-    missing = unique("missing")
-    grant(guarded, ResourceType.TOPIC, missing, "DESCRIBE")
-    with pytest.raises(DeadLetterTopicNotAuthorized, match="create dead letter topic"):
-        as_alice(guarded, unique, tmp_path, orders, missing, dlq_auto_create_topics_enable=True)
 
 
 @pytest.mark.slow

@@ -107,20 +107,6 @@ def test_offsets_and_groups_are_deleted(group, told, kafka, capsys):
     assert "GroupIdNotFound: " in mistake(delete, capsys)
 
 
-def test_a_group_with_members_is_not_reset_or_deleted(kafka, topic, unique, capsys):
-    orders, group_id = topic("orders"), unique("billing")
-    kafka.produce(orders, ["v"])
-    earliest = {"bootstrap.servers": kafka.bootstrap, "share.auto.offset.reset": "earliest", "group.id": group_id}
-    with ShareConsumer(earliest) as consumer:
-        consumer.subscribe([orders])
-        wait_until(lambda: consumer.poll(1.0).count(), what="the group has a member")
-        at = ["groups", "--bootstrap-server", kafka.bootstrap, "--group", group_id]
-        assert "GroupNotEmpty: " in mistake([*at, "--delete"], capsys)
-        assert "GroupNotEmpty: " in mistake(
-            [*at, "--reset-offsets", "--all-topics", "--to-latest", "--execute"], capsys
-        )
-
-
 @pytest.mark.slow
 def test_a_reset_waits_until_a_new_coordinator_knows_the_members(group, told, kafka, capsys):
     group_id, _ = group
@@ -178,31 +164,3 @@ def test_members_and_records_are_released_and_archived_by_hand(holder, told, kaf
     assert states() == "AV" * 6
     assert json.loads(told("groups", *at, *archive, "--execute", "--json"))["executed"] is True
     assert states() == "AV" * 3, "the start offset is 3"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--release-member", "--member", "nobody"], "MemberNotFound: "),
-        (["--release-records", "--topic", "none:0", "--offset", "1"], "UnknownSharePartition: "),
-        (["--release-records", "--topic", "orders", "--offset", "1"], "expected topic name and one partition"),
-        (["--release-records", "--topic", "orders:0,1", "--offset", "1"], "expected topic name and one partition"),
-    ],
-)
-def test_an_impossible_release_prints_one_line(arguments, says, group, kafka, capsys):
-    assert says in mistake(["groups", "--bootstrap-server", kafka.bootstrap, "--group", group[0], *arguments], capsys)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--topic", "orders:x", "--to-latest"], "Invalid topic arg 'orders:x'"),
-        (["--topic", "orders", "--to-datetime", "yesterday"], "--to-datetime yesterday is not YYYY-MM-DDThh:mm:ss.sss"),
-        (["--topic", "orders", "--by-duration", "1h"], "--by-duration 1h is not PnDTnHnMnS"),
-        (["--from-file", "none.csv"], "--from-file none.csv: "),
-    ],
-)
-def test_a_wrong_reset_target_prints_one_line(arguments, says, kafka, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = ["groups", "--bootstrap-server", kafka.bootstrap, "--reset-offsets", "--group", "g", *arguments]
-    assert says in mistake(command, capsys)

@@ -18,7 +18,6 @@ from sharegroup.__main__ import run
 from tests.support.command_line import LEAST, mistake
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.ports import free_ports
 from tests.support.standalone import write_secret
 from tests.support.waiting import wait_until
 
@@ -180,16 +179,6 @@ def test_a_missing_or_wrong_token_prints_one_line(command, lived, tmp_path, monk
     at += ["--command-property", f"share.coordinator.token.file={token}"]
     said = mistake([*command, *at, *LEAST[command]], capsys)
     assert "NotAuthorized: " in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [("configs", "set"), ("configs", "unset")], ids=" ".join)
-def test_an_action_at_a_silent_endpoint_prints_one_line(command, lived, monkeypatch, capsys):
-    monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
-    at = ["--bootstrap-server", lived[0].bootstrap]
-    at += ["--command-property", f"share.coordinator.endpoint=127.0.0.1:{free_ports(1)[0]}"]
-    at += ["--command-property", "share.broker.outage.timeout.ms=1000"]
-    assert "CoordinatorUnreachable: " in mistake([*command, *at, *LEAST[command]], capsys)
 
 
 @pytest.mark.parametrize("command", [each for each in LEAST if "--topic" in LEAST[each]], ids=" ".join)

@@ -26,7 +26,6 @@ from coordinator.kafka import cluster_metadata
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorVersionMismatch,
-    FencedMemberEpoch,
     InvalidKafkaConfig,
     StateStoreInUse,
     StateStoreTooNew,
@@ -102,13 +101,6 @@ def endpoint_file(runtime):
 # --- one coordinator
 
 
-def test_clients_that_start_at_once_get_one_coordinator(connect, runtime):
-    with ThreadPoolExecutor(6) as threads:
-        pids = {client.endpoint_of("").pid for client in threads.map(lambda _: connect(), range(6))}
-    assert len(pids) == 1
-    assert connect().endpoint_of("").pid in pids
-
-
 def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, runtime, tmp_path):
     program = (
         "import sys; from coordinator.client.client import CoordinatorClient as C;"
@@ -156,9 +148,11 @@ def test_an_unnamed_state_file_is_the_clusters_own_in_the_state_directory(connec
     assert len(list((tmp_path / "states").glob("mockCluster*.db"))) == 1
 
 
-def test_the_coordinator_outlives_its_starting_process_and_terminal(connect):
+def test_the_coordinator_outlives_its_starters_terminal_and_listens_on_loopback_only(connect):
     process = psutil.Process(connect().endpoint_of("").pid)
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    listening = [each for each in process.net_connections() if each.status == "LISTEN"]
+    assert {each.laddr.ip for each in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
 
 # --- killed
@@ -287,24 +281,6 @@ def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime)
     assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
 
 
-@pytest.mark.slow
-def test_the_coordinator_stays_as_long_as_there_is_a_member(connect, join):
-    client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
-    session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
-    pid = client.endpoint_of(
-        ""
-    ).pid  # of the coordinator with the member: one without may leave before the member joins
-    watcher = join(client, "m2")
-    plan = session.call(lambda who: NextPlan(**who))
-    watcher.close()
-    client.call(DescribeGroup(group_id="billing"))
-    # Nobody asks anything for longer than the idle timeout: the kernel's wait for its exit is the clock.
-    with pytest.raises(psutil.TimeoutExpired):
-        psutil.Process(pid).wait(2.5)
-    assert session.call(lambda who: NextPlan(**who)) == plan
-    assert client.endpoint_of("").pid == pid
-
-
 def test_sigterm_removes_the_endpoint_file_and_releases_the_store(connect, runtime, tmp_path):
     kill(connect().endpoint_of("").pid, signal.SIGTERM)
     assert not list(runtime.glob("endpoint-*.json"))
@@ -328,11 +304,6 @@ def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
         assert token not in text
     assert SECRET not in path.read_text()
     assert SECRET not in repr(client._directory)
-
-
-def test_the_coordinator_listens_on_loopback_only(connect):
-    listening = [c for c in psutil.Process(connect().endpoint_of("").pid).net_connections() if c.status == "LISTEN"]
-    assert {c.laddr.ip for c in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
 
 def test_a_runtime_directory_that_others_can_write_to_is_refused(embedded, monkeypatch, tmp_path):
@@ -399,40 +370,3 @@ def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
     with pytest.raises(InvalidKafkaConfig, match=r"not accept the configuration ssl\.truststore\.location") as raised:
         CoordinatorClient.connect("127.0.0.1:1", {"ssl.truststore.location": SECRET})
     assert SECRET not in str(raised.value)
-
-
-# --- sessions
-
-
-@pytest.mark.slow
-def test_heartbeats_keep_a_session_alive(connect, join):
-    client = connect()
-    session = join(client, configs={"share.session.timeout.ms": "15000"})
-    plan, first_s = session.call(lambda who: NextPlan(**who)), session.lives_until_s
-    wait_until(lambda: session.lives_until_s > first_s + 15, what="heartbeats outlast a session")
-    assert join(client, "m2").call(lambda who: NextPlan(**who, wait_ms=0)).plan.plan_id == ""
-    assert session.call(lambda who: NextPlan(**who)) == plan
-    assert session.rejoins == 0
-
-
-def test_a_lapsed_session_rejoins_under_its_epoch(connect, join, monkeypatch):
-    monkeypatch.setattr(MemberSession, "_beat", lambda self: None)  # as in a process that hangs
-    client = connect()
-    configs = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "999"}
-    session = join(client, configs=configs)
-    wait_until(lambda: client.call(DescribeGroup(group_id="billing")).state == "EMPTY", what="it lapsed")
-    assert session.call(lambda who: NextPlan(**who)).plan.plan_id
-    assert session.member_epoch == 1
-
-
-def test_a_fenced_session_fails_by_name_and_never_comes_back(connect, join):
-    client = connect()
-    first = join(client, configs={"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "100"})
-    second = join(client)
-    assert second.member_epoch == first.member_epoch + 1
-    wait_until(lambda: first._fenced, what="a heartbeat has met the fence")
-    for _ in range(2):
-        with pytest.raises(FencedMemberEpoch, match=r"another process \(.*\) joined with the same checkpoint"):
-            first.call(lambda who: NextPlan(**who))
-    wait_until(lambda: not first._thread.is_alive(), what="its heartbeats have stopped")
-    assert second.call(lambda who: NextPlan(**who)).plan.plan_id

@@ -142,17 +142,6 @@ def test_a_fenced_owners_error_names_the_new_owner_after_pruning_too(open_at, pr
     assert taken(open_at("two"), claim=False)[-1] == b"s"
 
 
-def test_a_group_that_was_never_created_holds_back_no_pruning(open_at, prune):
-    store = open_at()
-    taken(store, "refused")  # its first member's join was refused: all that is left is who took it
-    store.release("refused")
-    taken(store)
-    append(store, {"billing": [b"%d" % number for number in range(FAR_BACK)]})
-    snapshot(store, "billing", [b"s"])
-    assert prune(store) == needed(store, "billing")
-    assert as_loaded(open_at().peek("billing")) == [b"s"]
-
-
 @pytest.mark.parametrize("was_deleted", [False, True])
 def test_a_group_taken_long_before_its_first_record_is_loaded_and_owned(open_at, prune, was_deleted):
     store, other = open_at("one"), open_at("two")

@@ -7,10 +7,9 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.protocol.errors import BrokerNotReachable, UnknownTopic
-from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.messages import NextPlan, StartPlan
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -42,26 +41,6 @@ def join(kafka, unique, tmp_path):
     client.close()
 
 
-@pytest.fixture
-def connect(kafka, runtime):
-    """Clients of coordinators on demand of this test's own: those of other tests look at topics less often."""
-    with contextlib.ExitStack() as clients:
-
-        def new():
-            client = CoordinatorClient.connect(
-                kafka.bootstrap, configs={"share.coordinator.metadata.refresh.ms": "100"}
-            )
-            clients.callback(client.close)
-            return client
-
-        yield new
-
-
-def counts_of(client, group):
-    """The counts of the group's records."""
-    return client.call(DescribeGroup(group_id=group)).records
-
-
 def held(plan):
     return {p.partition: [(r.first, r.last) for r in p.ranges] for p in plan.partitions}
 
@@ -81,41 +60,12 @@ def test_offsets_are_those_of_the_log(cluster, kafka, topic):
     assert cluster.offsets(wheres, EARLIEST) == {(name, 0): 4, (name, 1): 0}
     assert cluster.offsets(wheres, LATEST) == {(name, 0): 10, (name, 1): 0}
     assert cluster.offsets(wheres[:2], 1) == {(name, 0): 4, (name, 1): 0}
-
-
-def test_read_committed_ends_at_the_last_stable_offset(join, kafka, topic):
-    name = topic()
-    kafka.produce(name, [b"x"] * 2)
-    writer = kafka.open_transaction(name, [b"open"])
-    session = join(name, configs={"share.isolation.level": "read_committed"})
-    assert session.isolation_level == "read_committed"
-    assert session.call(lambda who: LatestOffsets(**who)).ends == {name: {"0": 2}}
-    assert held(session.call(lambda who: NextPlan(**who)).plan) == {0: [(0, 1)]}
-
-    def ends():
-        return session.call(lambda who: LatestOffsets(**who)).ends
-
+    writer = kafka.open_transaction(name, [b"open"], partition=1)
+    assert cluster.offsets(wheres[:2], LATEST, read_committed=True) == {(name, 0): 10, (name, 1): 0}
     writer.abort_transaction(30)
     # The marker is written soon after the abort was answered.
-    wait_until(lambda: ends() == {name: {"0": 4}}, what="the transaction's end is stable")
-
-
-def test_a_plan_is_acquired_started_and_completed(join, kafka, topic):
-    name = topic(partitions=2)
-    kafka.produce(name, [b"x"] * 10, partition=0)
-    session = join(name)
-    plan = session.call(lambda who: NextPlan(**who, max_records=4)).plan
-    assert plan.partitions[0].topic_id == kafka.topic_id(name)
-    assert session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id)).plan == plan
-    assert held(session.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan) == {0: [(4, 9)]}
-
-
-def test_a_waiting_member_gets_newly_produced_records(join, kafka, topic):
-    name = topic()
-    session = join(name, starting_offsets="latest")
-    assert session.call(lambda who: NextPlan(**who, wait_ms=50)).plan.plan_id == ""
-    kafka.produce(name, [b"x"] * 3)
-    assert held(session.call(lambda who: NextPlan(**who, wait_ms=20_000)).plan) == {0: [(0, 2)]}
+    stable = {(name, 0): 10, (name, 1): 2}
+    wait_until(lambda: cluster.offsets(wheres[:2], LATEST, read_committed=True) == stable, what="its end is stable")
 
 
 def test_partitions_that_are_added_begin_at_their_earliest(join, kafka, topic):
@@ -155,44 +105,6 @@ def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka,
     following = wait_until(lambda: (found := told()).plan_id and found, what="the topic is found to be gone")
     reply = session.call(lambda who: StartPlan(**who, plan_id=following.plan_id))
     assert [(out.first, out.last) for out in reply.data_loss] == [(4, 9)]
-
-
-@pytest.mark.parametrize("made_anew", [False, True])
-def test_a_deleted_topic_of_a_group_at_rest_is_counted(connect, kafka, topic, unique, made_anew):
-    """Nobody is a member when the topic goes."""
-    name, group = topic(), unique("group")
-    kafka.produce(name, [b"x"] * 100)
-    client = connect()
-    session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
-    plan = session.call(lambda who: NextPlan(**who, max_records=10)).plan
-    session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-    session.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=5))
-    session.close(leave=True)
-    kafka.delete_topic(name)
-    if made_anew:
-        kafka.create_topic(name)
-    counts = wait_until(lambda: (found := counts_of(client, group)).deleted and found, what="the loss is counted")
-    assert (counts.accepted, counts.deleted, counts.unaccounted) == (10, 90, 0)
-
-
-def test_a_later_coordinator_that_is_only_looked_at_counts_a_deleted_topic(connect, kafka, topic, unique):
-    """The coordinator that had the group is gone before the topic, and nobody joins another one."""
-    name, group = topic(), unique("group")
-    kafka.produce(name, [b"x"] * 100)
-    client = connect()
-    session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
-    session.call(lambda who: NextPlan(**who, max_records=10))
-    session.close(leave=True)
-    kill_coordinators()
-    kafka.delete_topic(name)
-    later = connect()
-    counts = wait_until(lambda: (found := counts_of(later, group)).deleted and found, what="the loss is counted")
-    assert (counts.deleted, counts.unaccounted) == (10, 0), "nobody knows what was behind them"
-
-
-def test_a_missing_topic_is_named(join, kafka):
-    with pytest.raises(UnknownTopic, match=f"Topic does-not-exist does not exist .* at {kafka.bootstrap}"):
-        join("does-not-exist")
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,12 +28,11 @@ from sharegroup import (
     AsyncShareConsumer,
     IllegalStateException,
     ShareConsumer,
-    UsedAfterFork,
-    WakeupException,
 )
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.rejecting import read_all, said
 from tests.support.standalone import StandaloneProcess
 from tests.support.waiting import wait_until
 
@@ -109,21 +110,6 @@ def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, 
     assert consumer.acquisition_lock_timeout_ms() == 9000
 
 
-@pytest.mark.slow
-def test_locks_are_renewed_in_the_background_where_that_is_asked_for(kafka, topic, make):
-    orders = topic()
-    kafka.produce(orders, ["a"])
-    locks = {"share_record_lock_duration_ms": 9000}
-    keeps = in_explicit_mode(make, orders, share_background_renew_enable=True, **locks)
-    other = in_explicit_mode(make, orders, **locks)
-    (kept,) = polled(keeps)
-    ends_ms = in_flight(kafka, make.group).runs[0].lock_deadline_ms
-    wait_until(lambda: in_flight(kafka, make.group).now_ms > ends_ms, what="the first lock has ended")
-    assert other.poll(1.0).count() == 0
-    keeps.acknowledge(kept)
-    assert list(keeps.commit_sync().values()) == [None]
-
-
 def test_records_that_arrive_after_their_poll_wait_for_the_next_poll(kafka, topic, make):
     orders = topic()
     consumer, other = make(orders), make(orders)
@@ -136,49 +122,6 @@ def test_records_that_arrive_after_their_poll_wait_for_the_next_poll(kafka, topi
     # Its delivery count is 2 where a request took it and gave it back unread: the one that ``other`` had under way, or
     # one of slow brokers. That is no try.
     assert (record.offset(), run.failures, run.releases) == (0, 0, 0), "a poll that was given up uses up no try"
-
-
-def test_a_wakeup_ends_a_poll_and_loses_no_record(kafka, topic, make):
-    orders = topic()
-    consumer = make(orders)
-    thread = threading.Timer(0.5, consumer.wakeup)
-    thread.start()
-    with pytest.raises(WakeupException):
-        consumer.poll()
-    thread.join()
-    kafka.produce(orders, ["a"])
-    assert offsets(polled(consumer)) == [0]
-
-
-def test_a_callback_that_fails_in_a_poll_loses_none_of_its_records(kafka, topic, make):
-    orders = topic()
-    kafka.produce(orders, ["a", "b"])
-    consumer = make(orders, max_poll_records=1)
-
-    def fails(offsets: object, error: object) -> None:
-        raise LookupError("the program's own")
-
-    assert offsets(polled(consumer)) == [0]
-    consumer.set_acknowledgement_commit_callback(fails)
-    with pytest.raises(LookupError):
-        consumer.poll(10.0)
-    consumer.set_acknowledgement_commit_callback(None)
-    consumer.commit_sync()  # the program has not seen the second one
-    assert offsets(polled(consumer)) == [1]
-    consumer.commit_sync()
-    assert described(kafka, make.group) == {0: (2, 0)}
-
-
-def test_after_a_fork_the_childs_poll_raises_used_after_fork(kafka, topic, make):
-    consumer = make(topic())
-    pid = os.fork()
-    if not pid:
-        try:
-            consumer.poll(0.0)
-        except UsedAfterFork as error:
-            os._exit(7 if "before the fork" in str(error) else 1)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 def test_gaps_are_acknowledged_beside_the_records(kafka, topic, make):
@@ -239,48 +182,12 @@ def test_async_for_accepts_the_records_that_its_body_received(kafka, topic, make
     assert offsets(polled(make(orders), 2)) == [4, 5]
 
 
-def test_a_poll_that_is_cancelled_loses_no_record(kafka, topic, make):
-    orders = topic()
-
-    async def work() -> list[int]:
-        async with AsyncShareConsumer(config(kafka, make.group)) as consumer:
-            await consumer.subscribe([orders])
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(consumer.poll(), 1.0)
-            kafka.produce(orders, ["a"])
-            return offsets(list(await consumer.poll(60.0)))
-
-    assert asyncio.run(work()) == [0]
-
-
 # --- a topic that was created again
 
 
 def made_anew(kafka: KafkaBroker, name: str, count: int) -> None:
     kafka.recreate_topic(name)
     kafka.produce(name, ["new"] * count)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["implicit", "explicit"])
-@pytest.mark.parametrize("sends", ["commit", "poll"])
-def test_no_outcome_of_a_topic_made_anew_is_answered_as_success(kafka, topic, make, mode, sends):
-    orders = topic()
-    kafka.produce(orders, ["old"])
-    consumer = make(orders, share_acknowledgement_mode=mode)
-    answers: list[Any] = []
-    consumer.set_acknowledgement_commit_callback(lambda offsets, error: answers.append(error))
-    (message,) = polled(consumer)
-    made_anew(kafka, orders, 1)
-    if mode == "explicit":
-        consumer.acknowledge(message, AcknowledgeType.REJECT)
-
-    if sends == "commit":
-        answers = list(consumer.commit_sync().values())
-    (anew,) = polled(consumer)
-
-    assert [error and error.args[0].code() for error in answers] == [KafkaError.UNKNOWN_TOPIC_ID]
-    assert (anew.offset(), anew.value()) == (0, b"new")
 
 
 def test_a_topic_made_anew_is_not_delivered_as_its_predecessor(kafka, topic, make):
@@ -372,22 +279,26 @@ def test_a_worker_with_signals_keeps_its_record_until_it_is_stopped(kafka, topic
 RECORDS = 60
 
 
-def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafka, topic, make, tmp_path):
-    orders = topic(partitions=2)
-    kafka.produce(orders, [f"{number}" for number in range(RECORDS)])
-    times = {"share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
-    settings = {**times, "max_poll_records": 5, "share_delivery_count_limit": 10}  # on a busy machine locks end by time
-    arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
-    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": 3})
-    processes = [holds]
+@contextlib.contextmanager
+def a_killed_holder(
+    kafka: KafkaBroker, topic: str, tmp_path: Path, conf: dict[str, Any], **holds: int
+) -> Iterator[Callable[[str], ConsumerProgram]]:
+    """A consumer that holds records; in the body others begin. Then it is killed with the coordinator, and the others
+    accept all records, each once."""
+    arguments = {"config": conf, "topic": topic}
+    processes = [ConsumerProgram(tmp_path, "holds", {**arguments, **holds})]
     try:
-        wait_until(lambda: holds.lines("holds"), what="a consumer holds records")
-        processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
-        wait_until(lambda: any(each.lines("got") for each in processes[1:]), what="the others are at work")
-        holds.kill()
+        wait_until(lambda: processes[0].lines("holds"), timeout_s=200, what="a consumer holds records")
+
+        def begin(name: str) -> ConsumerProgram:
+            processes.append(ConsumerProgram(tmp_path, name, arguments))
+            return processes[-1]
+
+        yield begin
+        processes[0].kill()
         assert kill_coordinators()
-        done = all_accepted(kafka, orders)
-        wait_until(lambda: described(kafka, make.group) == done, timeout_s=120, what="every record is accepted")
+        done = all_accepted(kafka, topic)
+        wait_until(lambda: described(kafka, conf["group.id"]) == done, timeout_s=300, what="all are accepted")
     finally:
         for process in processes:
             process.kill()
@@ -395,6 +306,16 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
     assert len(deliveries) == len(set(deliveries)), "a delivery has one holder"
     accepted = [line.rpartition(" ")[0] for process in processes for line in process.lines("accepted")]
     assert len(accepted) == len(set(accepted)), "a record is accepted once"
+
+
+def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafka, topic, make, tmp_path):
+    orders = topic(partitions=2)
+    kafka.produce(orders, [f"{number}" for number in range(RECORDS)])
+    times = {"share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
+    settings = {**times, "max_poll_records": 5, "share_delivery_count_limit": 10}  # on a busy machine locks end by time
+    with a_killed_holder(kafka, orders, tmp_path, config(kafka, make.group, **settings), hold=3) as begin:
+        others = [begin(name) for name in ("one", "other")]
+        wait_until(lambda: any(each.lines("got") for each in others), what="the others are at work")
 
 
 HOLD = BACKLOG_RECORDS + 10
@@ -414,25 +335,11 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
     orders = topic(partitions=2)
     kafka.produce(orders, [f"{number}" for number in range(MANY)])
     settings = {"max_poll_records": 50, "share_record_lock_duration_ms": 60_000, "share_session_timeout_ms": 4000}
-    arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
-    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": HOLD, "together": HOLD - 200})
-    processes = [holds]
-    try:
-        wait_until(lambda: holds.lines("holds"), timeout_s=200, what="a consumer holds records")
+    holds = {"hold": HOLD, "together": HOLD - 200}
+    with a_killed_holder(kafka, orders, tmp_path, config(kafka, make.group, **settings), **holds) as begin:
         wait_until(lambda: acquired(kafka, make.group) > 50, what="it has acquired more, ahead")
-        processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
-        wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in processes[1:]), what="others work")
-        holds.kill()
-        assert kill_coordinators()
-        done = all_accepted(kafka, orders)
-        wait_until(lambda: described(kafka, make.group) == done, timeout_s=300, what="every record is accepted")
-    finally:
-        for process in processes:
-            process.kill()
-    deliveries = [line for process in processes for line in process.lines("got")]
-    assert len(deliveries) == len(set(deliveries)), "a delivery has one holder"
-    accepted = [line.rpartition(" ")[0] for process in processes for line in process.lines("accepted")]
-    assert len(accepted) == len(set(accepted)), "a record is accepted once"
+        others = [begin(name) for name in ("one", "other")]
+        wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in others), what="others work")
 
 
 @pytest.mark.slow
@@ -458,23 +365,6 @@ def test_an_acquisition_is_handed_out_in_parts_as_it_is_read(kafka, topic, make,
     consumer.commit_sync()
     assert sum(seen) == count and next(filter(None, seen)) < 1_000, "no poll waits for the whole of an acquisition"
     assert described(kafka, make.group) == all_accepted(kafka, orders)
-
-
-@pytest.mark.slow
-def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):
-    orders, count, settings = topic(), 20_000, {"max_poll_records": 700, "share_record_lock_duration_ms": 3_600_000}
-    kafka.produce(orders, [f"{number}" for number in range(count)])
-    seen = polled(consumer := make(orders, **settings))
-    while acquired(kafka, make.group) <= 700:
-        assert len(seen) < count, "it has acquired none ahead"
-        seen += consumer.poll(1.0)
-    consumer.commit_sync()
-    consumer.close()
-    other = make(orders, **settings)
-    rest = polled(other, count - len(seen))
-    assert [message.offset() for message in seen + rest] == list(range(count))
-    other.commit_sync()
-    assert described(kafka, make.group) == {0: (count, 0)}, "nothing was tried in vain, or given up"
 
 
 def all_accepted(kafka: KafkaBroker, topic: str) -> dict[int, tuple[int, int]]:
@@ -506,3 +396,44 @@ def test_a_release_in_order_brings_all_later_records_again(kafka, topic, make) -
     wait_until(decided, what="all records are accepted")
     assert done == list(range(8))
     assert set(consumer.commit_sync().values()) <= {None}
+
+
+# --- reasons, delays, and a broker that dies
+
+
+def test_a_dead_letter_has_the_reason_and_a_delay_is_waited_for(kafka, topic, make) -> None:
+    orders, letters = topic(), topic()
+    kafka.produce(orders, ["a", "b"])
+    consumer = in_explicit_mode(make, orders, errors_deadletterqueue_topic_name=letters)
+    rejected, released = polled(consumer, 2)
+    consumer.acknowledge(rejected, AcknowledgeType.REJECT, reason="no amount")
+    consumer.acknowledge(released, AcknowledgeType.RELEASE, delay_ms=2_000)
+    began_s = time.monotonic()
+    assert list(consumer.commit_sync().values()) == [None]
+    (again,) = polled(consumer)
+    assert again.offset() == 1
+    assert time.monotonic() - began_s >= 2
+    consumer.acknowledge(again)
+    consumer.close()
+    wait_until(lambda: [said(each) for each in read_all(kafka, letters)] == [("rejected", "no amount")])
+
+
+@pytest.mark.slow
+def test_error_cb_is_told_of_a_killed_broker_and_close_ends(unique) -> None:
+    told: set[tuple[str, int]] = set()
+    with KafkaBroker() as broker:
+        orders = broker.create_topic()
+        broker.produce(orders, ["a", "b"])
+        settings = config(broker, unique("group"), share_acknowledgement_mode="explicit")
+        settings |= {"socket.timeout.ms": 15_000}  # `close` waits that long
+        settings |= {"error_cb": lambda error: told.add((error.name(), threading.get_ident()))}
+        consumer = ShareConsumer(settings)
+        consumer.subscribe([orders])
+        for message in polled(consumer, 2):
+            consumer.acknowledge(message)
+        broker.kill()
+        here = threading.get_ident()
+        wanted = {(name, here) for name in ("_TRANSPORT", "_ALL_BROKERS_DOWN")}
+        wait_until(lambda: consumer.poll(0.2) is not None and wanted <= told, what="polls call error_cb")
+        assert {thread for _, thread in told} == {here}
+        consumer.close()

@@ -1,17 +1,16 @@
 """A coordinator on demand that load() starts, and does not wait for: there is one, whoever asks for it meanwhile."""
 
 import contextlib
-import os
 
 import psutil
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.client.on_demand import OnDemand
 from coordinator.kafka.cluster_metadata import cluster_id
-from coordinator.protocol.errors import UnknownTopic, UnsafeDirectory
+from coordinator.protocol.errors import UnknownTopic
 from pyspark_sharegroup import DefaultSource
 from tests.support.coordinator_process import kill
+from tests.support.standalone import write_secret
 from tests.support.waiting import wait_until
 
 
@@ -48,25 +47,13 @@ def load(kafka, topic, **options):
     return DefaultSource(given).schema()
 
 
-def test_a_client_that_connects_meanwhile_gets_the_starting_coordinator(directory, runtime):
-    assert directory.start_ahead()
+def test_one_coordinator_is_started_for_starts_ahead_and_a_client_meanwhile(directory, runtime):
+    assert [directory.start_ahead(), directory.start_ahead()] == [True, False]
     (started,) = wait_until(lambda: coordinators(runtime), what="its process runs")
     connection = directory.connect()
     assert connection.endpoint.pid == started.pid
+    assert not directory.start_ahead(), "one runs"
     assert coordinators(runtime) == [started]
-    connection.close()
-
-
-def test_two_starts_ahead_at_once_start_one_coordinator(directory, runtime):
-    assert [directory.start_ahead(), directory.start_ahead()] == [True, False]
-    directory.connect().close()
-    assert len(coordinators(runtime)) == 1
-
-
-def test_a_running_coordinator_is_not_started_again(directory, runtime):
-    connection = directory.connect()
-    assert not directory.start_ahead()
-    assert [process.pid for process in coordinators(runtime)] == [connection.endpoint.pid]
     connection.close()
 
 
@@ -97,26 +84,10 @@ def test_load_starts_the_coordinator_of_its_cluster(kafka, unique, directory, ru
     connection.close()
 
 
-def test_a_refused_load_starts_no_coordinator(kafka, unique, runtime):
+def test_a_refused_load_or_one_for_a_standalone_coordinator_starts_none(kafka, unique, runtime, tmp_path):
     with pytest.raises(UnknownTopic):
         load(kafka, unique("no-such-topic"))
-    assert coordinators(runtime) == []
-
-
-def test_a_load_for_a_standalone_coordinator_starts_no_coordinator(kafka, unique, runtime, tmp_path):
     kafka.create_topic(topic := unique("orders"))
-    token = tmp_path / "token"
-    token.write_text("t" * 40)
-    token.chmod(0o600)
-    endpoint = {"share.coordinator.endpoint": "nowhere:1", "share.coordinator.token.file": str(token)}
-    load(kafka, topic, **endpoint)
+    token = write_secret(tmp_path / "token", "t" * 40)
+    load(kafka, topic, **{"share.coordinator.endpoint": "nowhere:1", "share.coordinator.token.file": str(token)})
     assert coordinators(runtime) == []
-
-
-def test_a_load_without_a_usable_runtime_directory_is_refused(kafka, unique, monkeypatch, tmp_path):
-    kafka.create_topic(topic := unique("orders"))
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(tmp_path / "open"))
-    os.mkdir(tmp_path / "open")
-    os.chmod(tmp_path / "open", 0o777)
-    with pytest.raises(UnsafeDirectory, match=on_demand.RUNTIME_VARIABLE):
-        load(kafka, topic)
