@@ -90,3 +90,11 @@ def own_runtime(runtime: Path) -> Iterator[Path]:
     consumers.cache().close()
     yield runtime
     consumers.cache().close()
+
+
+@pytest.fixture
+def orders(kafka: KafkaBroker, topic: Callable[[str], str]) -> str:
+    """A topic with 20 records in its one partition."""
+    name = topic("orders")
+    kafka.produce(name, [str(number) for number in range(20)], partition=0)
+    return name

@@ -12,7 +12,6 @@ from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty, MembersN
 from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
 from sharegroup import Admin
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.standalone import two_coordinators
 
 pytestmark = pytest.mark.broker
 
@@ -31,10 +30,6 @@ def member(client, group_id, topic):
 
 def leave(client, who):
     client.call(LeaveGroup(**who))
-
-
-def starts(admin, group_id):
-    return [p.start_offset for p in admin.list_offsets(group_id).partitions]
 
 
 def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, topic, unique, runtime, monkeypatch):
@@ -82,28 +77,3 @@ def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, t
         assert group_id not in [g.group_id for g in admin.list_groups().groups]
         kill_coordinators()
         assert group_id not in [g.group_id for g in admin.list_groups().groups], "it is gone from the topic, too"
-
-
-@pytest.mark.slow
-def test_any_standalone_coordinator_lists_and_resets_groups_of_all(kafka, topic, unique, tmp_path):
-    orders, groups = topic(), [unique("group") for _ in range(4)]
-    kafka.produce(orders, [str(n) for n in range(20)])
-    with two_coordinators(tmp_path, kafka.bootstrap) as (running, client):
-        for group_id in groups:
-            leave(client, member(client, group_id, orders))
-        stays = member(client, groups[0], orders)
-        conf = {
-            "share.coordinator.endpoint": running[0].endpoint,
-            "share.coordinator.token.file": str(running[0].token_file),
-        }
-        with Admin(conf) as admin:
-            states = {g.group_id: g.state for g in admin.list_groups().groups if g.group_id in groups}
-            assert states == {**dict.fromkeys(groups, "EMPTY"), groups[0]: "STABLE"}
-            for group_id in groups[1:]:
-                admin.reset_offsets(group_id, 5, execute=True, force=True, reason="a test")
-                assert starts(admin, group_id) == [5]
-            with pytest.raises(GroupNotEmpty):
-                admin.delete_group(groups[0], execute=True)
-        lines = [line for each in running for line in each.said("done: who=")]
-        assert len(lines) == 3 and all('"reason":"a test"' in line for line in lines)
-        leave(client, stays)

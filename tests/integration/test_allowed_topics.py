@@ -3,21 +3,18 @@
 import contextlib
 import uuid
 
-import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordinator.client.connection import Connection
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
-from coordinator.protocol.errors import GroupNotAllowed, TopicNotAllowed
+from coordinator.protocol.errors import TopicNotAllowed
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
-    DescribeGroup,
     JoinGroup,
-    OpenSink,
     PartitionAcks,
 )
 from coordinator.protocol.values import AcknowledgeType
@@ -145,45 +142,6 @@ def test_a_pattern_meets_the_allowed_topics_alone(kafka, topics, limited):
         assert reject_all(connection, "wide", epoch) == {topics["orders"]}
     assert read_first(kafka, topics["dlq-orders"]) == SALARY
     assert any(topics["salaries"] in line for line in limited.said("topics are not read: group=wide"))
-
-
-def test_a_token_uses_the_groups_and_topics_of_its_line_alone(topics, limited):
-    with connected(limited, BOUND) as connection:
-        for request in (
-            joins("payroll", (topics["orders"],)),
-            DescribeGroup(group_id="payroll"),
-            OpenSink(group_id="wide"),
-        ):
-            with pytest.raises(GroupNotAllowed, match=r"token member,read billing.*groups= allows only billing-\.\*"):
-                connection.call(request)
-        with pytest.raises(TopicNotAllowed, match=r"topics= of the token member,read billing"):
-            connection.call(joins("billing-a", (topics["mine"],)))
-        assert connection.call(joins("billing-a", (topics["orders"],))).member_epoch
-
-
-@pytest.mark.parametrize("first", ["the dead letter topic", "the reader"])
-def test_a_token_gets_no_copy_of_what_another_token_reads(kafka, topics, tmp_path, first):
-    """Team a names its own dead letter topic for a group in which team b reads salaries, and rejects one."""
-    salaries, orders, mine = (topics[name] for name in ("salaries", "orders", "mine"))
-    end = end_of(kafka, mine)
-    tokens = f"member a:{BOUND} groups=.* topics=orders-.* dlq=mine-.*\nmember b:{ANYBODY} groups=.* topics=.*\n"
-    file = write_secret(tmp_path / "teams", tokens)
-    with (
-        standalone(kafka, tmp_path, **{"share.coordinator.token.file": file}) as running,
-        connected(running, BOUND) as a,
-        connected(running, ANYBODY) as b,
-    ):
-        names = msgspec.structs.replace(joins("shared", (orders,), mine), member_id="a")
-        if first == "the reader":
-            epoch = b.call(joins("shared", (salaries,))).member_epoch
-            with pytest.raises(TopicNotAllowed, match=f"{salaries} may not be copied to the dead letter topic {mine}"):
-                a.call(names)
-            reject_all(b, "shared", epoch)
-        else:
-            a.call(names)
-            with pytest.raises(TopicNotAllowed, match=f"{salaries} may not be copied to the dead letter topic {mine}"):
-                b.call(msgspec.structs.replace(joins("shared", (salaries,)), configs={}))
-    assert end_of(kafka, mine) == end
 
 
 def test_without_the_keys_a_member_reads_what_the_coordinator_can(kafka, topics, tmp_path):

@@ -17,9 +17,9 @@ from coordinator.state_log.placement import state_partition_of
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_log import messages_of
 from tests.support.reader_query import Query, read
 from tests.support.rejecting import origins
-from tests.support.rejecting import read_all as records_of
 from tests.support.waiting import wait_until
 from tools.bootstrap import OLDER_KAFKA, OTHER_KAFKAS
 
@@ -72,8 +72,8 @@ def test_a_group_of_consumers_outlives_its_coordinator(older: KafkaBroker, uniqu
         assert kill_coordinators()
         (again,) = polled(consumer, 1)
         assert again.offset() == 2
-        wait_until(lambda: records_of(older, dlq), what="the rejected record is a dead letter")
-        assert list(origins(records_of(older, dlq))) == [Origin(orders, 0, 1, group, 1)]
+        wait_until(lambda: messages_of(older.bootstrap, dlq), what="the rejected record is a dead letter")
+        assert list(origins(messages_of(older.bootstrap, dlq))) == [Origin(orders, 0, 1, group, 1)]
         consumer.acknowledge(again)
         consumer.commit_sync()
 
@@ -82,7 +82,9 @@ def test_a_group_of_consumers_outlives_its_coordinator(older: KafkaBroker, uniqu
         assert described.state == "STABLE"
         wait_until(lambda: starts(admin, group) == [7], what="all is done")
     own = state_partition_of(group, 50)
-    assert any(each.partition() == own for each in records_of(older, STATE_TOPIC)), "the state is in Kafka's topic"
+    assert any(each.partition() == own for each in messages_of(older.bootstrap, STATE_TOPIC)), (
+        "the state is in Kafka's topic"
+    )
 
 
 def starts(admin: Admin, group: str) -> list[int]:

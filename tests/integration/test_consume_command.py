@@ -7,9 +7,7 @@ import re
 
 import pytest
 
-from coordinator.config.secret_files import TOKEN_VARIABLE
 from sharegroup.__main__ import run
-from tests.support.command_line import mistake
 
 pytestmark = pytest.mark.broker
 
@@ -103,24 +101,3 @@ def test_a_measurement_without_records_fails_and_says_why(kafka, topic, unique, 
     told = capsys.readouterr()
     assert "WARNING: Exiting before consuming the expected number of records: timeout (200 ms) exceeded" in told.err
     assert json.loads(told.out)["data.consumed.in.nMsg"] == 0
-
-
-@pytest.mark.parametrize("command", [["consume"], ["perf", "--num-records", "1"]])
-def test_a_missing_topic_prints_one_line(command, kafka, unique, capsys):
-    missing = unique("missing")
-    said = mistake([*command, "--bootstrap-server", kafka.bootstrap, "--topic", missing], capsys)
-    assert f"UnknownTopic: Topic {missing} does not exist" in said
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ("share.session.timeout.ms=1", "share.session.timeout.ms=1"),
-        ("no.such.property=1", "no.such.property"),
-        ("share.coordinator.endpoint=localhost:1", "TokenMissing"),
-    ],
-)
-def test_a_wrong_property_prints_one_line(wrong, says, kafka, topic, unique, monkeypatch, capsys):
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    at = ["--bootstrap-server", kafka.bootstrap, "--topic", topic(), "--group", unique("g")]
-    assert says in mistake(["perf", *at, "--num-records", "1", "--hide-header", "--command-property", wrong], capsys)

@@ -17,7 +17,8 @@ from coordinator.protocol.messages import Heartbeat
 from coordinator.service.dead_letters import dispatcher
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
-from tests.support.rejecting import Rejecting, origins, read_all, said
+from tests.support.kafka_log import messages_of
+from tests.support.rejecting import Rejecting, origins, said
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -65,7 +66,7 @@ def test_dead_letters_equal_the_rejected_records(kafka, topic, rejecting, dlq):
     group.reject_all(150)
 
     group.wait_filed(150)
-    letters = read_all(kafka, dlq)
+    letters = messages_of(kafka.bootstrap, dlq)
     assert origins(letters) == {Origin(orders, p, n, group.group, 1): 1 for p in range(3) for n in range(50)}
     for each in letters:
         named = dict(each.headers())
@@ -85,7 +86,7 @@ def test_without_copying_a_dead_letter_has_headers_only(kafka, topic, rejecting,
     group.reject_all(1)
 
     group.wait_filed(1)
-    (letter,) = read_all(kafka, dlq)
+    (letter,) = messages_of(kafka.bootstrap, dlq)
     assert (letter.key(), letter.value()) == (None, None)
     assert all(name.startswith("__dlq.errors.") for name, _ in letter.headers())
 
@@ -98,7 +99,7 @@ def test_a_rejected_transaction_marker_gets_no_dead_letter(kafka, topic, rejecti
     group.reject_all(3)
 
     group.wait_filed(3)
-    assert sorted(origin.offset for origin in origins(read_all(kafka, dlq))) == [0, 1]
+    assert sorted(origin.offset for origin in origins(messages_of(kafka.bootstrap, dlq))) == [0, 1]
 
 
 # --- what can't be written
@@ -120,7 +121,7 @@ def test_dead_letters_wait_for_a_missing_topic_until_its_recreation(kafka, topic
 
     kafka.create_topic(queue)
     wait_until(lambda: group.archiving() == 0, what="the dead letters are written")
-    assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
+    assert sorted(m.value() for m in messages_of(kafka.bootstrap, queue)) == [b"a", b"b"]
 
 
 def test_a_deleted_dead_letter_topic_is_recreated_when_configured(kafka, topic, rejecting, unique, soon):
@@ -132,7 +133,7 @@ def test_a_deleted_dead_letter_topic_is_recreated_when_configured(kafka, topic, 
     group.reject_all(1)
 
     group.wait_filed(1)
-    (letter,) = read_all(kafka, queue)
+    (letter,) = messages_of(kafka.bootstrap, queue)
     assert (letter.value(), letter.timestamp()[0]) == (b"a", TIMESTAMP_LOG_APPEND_TIME)
 
 
@@ -146,7 +147,7 @@ def test_a_dead_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejec
     group.reject_all(3)
 
     wait_until(lambda: group.archiving() == 1, what="the others are filed")
-    assert sorted(m.value() for m in read_all(kafka, compacted)) == [b"a", b"b"]
+    assert sorted(m.value() for m in messages_of(kafka.bootstrap, compacted)) == [b"a", b"b"]
     wait_until(group.coordinator.dispatcher.may_rest, what="the group is known to be blocked")
 
 
@@ -161,7 +162,7 @@ def test_waiting_dead_letters_go_to_another_queue_after_a_config_change(kafka, t
     group.start(dlq_topic_name=dlq)
 
     group.wait_filed(1)
-    assert [m.value() for m in read_all(kafka, dlq)] == [b"a"]
+    assert [m.value() for m in messages_of(kafka.bootstrap, dlq)] == [b"a"]
 
 
 @pytest.mark.slow
@@ -179,7 +180,7 @@ def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(ka
         kafka.proxy.heal()
 
     group.wait_filed(2)
-    assert sorted(m.value() for m in read_all(kafka, dlq)) == [b"a", b"b"]
+    assert sorted(m.value() for m in messages_of(kafka.bootstrap, dlq)) == [b"a", b"b"]
 
 
 # --- the coordinator's end
@@ -202,7 +203,7 @@ def test_after_a_kill_the_next_coordinator_writes_the_waiting_dead_letters(kafka
             group.ask(Heartbeat, member_epoch=group.epoch)
 
         group.wait_filed(2)
-    assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
+    assert sorted(m.value() for m in messages_of(kafka.bootstrap, queue)) == [b"a", b"b"]
 
 
 # --- what the principal may not do, and clusters without a controller
@@ -226,7 +227,7 @@ def test_dead_letters_that_the_principal_may_not_write_any_more_are_held(guarded
         group.wait_filed(1)
     finally:
         group.stop()
-    assert [m.value() for m in read_all(guarded, queue)] == [b"a"]
+    assert [m.value() for m in messages_of(guarded.bootstrap, queue)] == [b"a"]
 
 
 @pytest.fixture(scope="module")

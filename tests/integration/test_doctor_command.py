@@ -13,7 +13,7 @@ import pytest
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
-from sharegroup import AcknowledgeType, ShareConsumer
+from sharegroup import ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -22,7 +22,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 LIMIT = 2
-LOST_DLQ = "lost-dlq"
 
 
 class World:
@@ -95,15 +94,6 @@ def complete_the_good_records(world, group, query, plan):
     query.call(lambda who: NextPlan(**who, start=plan))
 
 
-@pytest.mark.slow
-def test_an_outage_of_a_querys_own_service_is_named(world, examined):
-    failing(world, "outage", records=0)
-    found, status = examined("outage")
-    assert found["query-has-no-evidence"]["what"].startswith("Query m1 has completed no batch since the group last")
-    assert found["query-has-no-evidence"]["severity"] == "error"
-    assert status == 1
-
-
 def test_a_record_that_fails_always_is_named_with_its_stage(world, examined):
     query, plan = failing(world, "poison", records=5)
     complete_the_good_records(world, "poison", query, plan)
@@ -124,21 +114,6 @@ def test_a_member_that_holds_locks_and_does_nothing_is_named(world, examined):
     finding = wait_until(named, what="the record has been held for a while")
     assert "has held 1 record(s)" in finding["what"] and "idle-0 offset 0 first" in finding["what"]
     assert "--release-member --bootstrap-server" in finding["command"]
-
-
-@pytest.mark.slow
-def test_a_dead_letter_topic_that_is_down_is_named(world, examined):
-    world.kafka.create_topic("rejected", partitions=1)
-    world.kafka.create_topic(LOST_DLQ, partitions=1)
-    world.kafka.produce("rejected", ["v"])
-    consumer, record = world.consumer("rejected", **{"errors.deadletterqueue.topic.name": LOST_DLQ})
-    world.kafka.delete_topic(LOST_DLQ)
-    consumer.acknowledge(record, AcknowledgeType.REJECT)
-    consumer.commit_sync()
-    wait_until(lambda: "dead-letters-wait" in examined("rejected")[0], what="the topic is known to be missing")
-    found, status = examined("rejected")
-    assert "1 record(s) of rejected-0 wait for the dead letter topic lost-dlq" in found["dead-letters-wait"]["what"]
-    assert status == 1
 
 
 def accept_one_of_eight(world, name):

@@ -112,15 +112,6 @@ def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_a
     assert taken(open_at("three")) == [b"a", b"c"]
 
 
-@pytest.mark.slow
-def test_a_group_whose_own_marker_is_lost_loads_at_once(kafka, log_topic, open_at):
-    owner = open_at("one")
-    taken(owner)
-    append(owner, {"billing": [b"a"]})
-    lose_the_end(kafka, log_topic)
-    assert taken(open_at("two")) == [b"a"]
-
-
 A_BATCH_EACH = [b"x" * 900_000, b"y" * 900_000]
 """One transaction of two records that are together too large for a batch."""
 
@@ -158,17 +149,3 @@ def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
     foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
     assert not end_transaction(log_topic, 0, 0)
     foreign.commit_transaction(30)
-
-
-@pytest.mark.slow
-def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_topic, open_at, caplog):
-    owner = open_at("one")
-    taken(owner)
-    append(owner, {"billing": [b"a"]})
-    open_since = committed_end(log_topic)
-    log = owner._open["billing"].log
-    forgotten = kafka.open_transaction(log_topic.name, [b"x"], partition=0, keys=[log.keyed([b"b"], 1)[0][0]])
-    assert not end_transaction(log_topic, 0, open_since)
-    assert "not ended: the transaction in" in caplog.text and "(transactional.id.expiration.ms)" in caplog.text
-    forgotten.abort_transaction(30)
-    assert taken(open_at("two")) == [b"a"]

@@ -4,21 +4,16 @@ import contextlib
 import signal
 import subprocess
 import sys
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 from confluent_kafka import KafkaException
 
-from coordinator.core.commands import CreateGroup
 from coordinator.core.record_state import RecordState
-from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
+from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.host_records import VERSION as ANSWERS
-from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -39,8 +34,7 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
-from tests.support.kafka_log import read_all
-from tests.support.one_partition import one_partition
+from tests.support.kafka_log import messages_of
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken
 from tests.support.store_writes import append, snapshot
@@ -96,38 +90,6 @@ def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     assert wait_until(lambda: loaded_as_members_do(open_at()), what="the next owner loads it") == [*found, b"d"]
 
 
-@pytest.mark.slow
-def test_members_retry_and_the_group_is_loaded_again(open_at, hang):
-    event_loop = one_partition(CoordinatorRuntime(open_at()))
-    group_id = f"group-{uuid.uuid4().hex[:8]}"
-    join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
-
-    def ask(command, access=Access.SERVE):
-        return event_loop.call(group_id, one(command), access)
-
-    def ask_until_answered(command, access=Access.SERVE):
-        """As clients and queries do: what was begun while the broker hung may fail a little later, and a busy one may
-        take longer than a write may."""
-
-        def answered():
-            with contextlib.suppress(CoordinatorNotAvailable, BrokerNotReachable):
-                return ask(command, access)
-
-        return wait_until(answered, what="it answers")
-
-    try:
-        ask_until_answered(CreateGroup(incarnation="i", topic_ids=True), Access.CLAIM)
-        hang()
-        with pytest.raises(CoordinatorNotAvailable):
-            ask(join)
-        hang.end()
-        assert ask_until_answered(join).member_epoch == 1, "the same process, whether it was written or not"
-        described = ask_until_answered(DescribeGroup(group_id=group_id))
-        assert [member.member_id for member in described.members] == ["m1"]
-    finally:
-        event_loop.close()
-
-
 DIES_IN_MID_WRITE = """
 import sys
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -159,7 +121,8 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_to
         child.wait()
         child.stdout.close()
         child.stdin.close()
-    assert b"lost" in read_all(kafka.bootstrap, log_topic.name, isolation="read_uncommitted").values()
+    log = messages_of(kafka.bootstrap, log_topic.name, isolation="read_uncommitted")
+    assert b"lost" in [each.value() for each in log]
     store = open_at("two")
     assert taken(store) == [b"a"]
     append(store, {"billing": [b"b"]})

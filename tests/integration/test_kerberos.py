@@ -17,8 +17,9 @@ from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from tests.support.imports import ROOT
 from tests.support.java_options import BROKER_OPTIONS
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_log import messages_of
 from tests.support.kdc import BROKER, CLIENT, Kdc, build_client, missing_programs
-from tests.support.rejecting import origins, read_all
+from tests.support.rejecting import origins
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.usefixtures("own_runtime")]
 
@@ -91,5 +92,5 @@ def test_kerberos_reads_keeps_state_and_writes_dead_letters(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    assert list(origins(read_all(kerberos_broker, dlq))) == [Origin(orders, 0, 1, group, 1)]
-    assert read_all(kerberos_broker, STATE_TOPIC)
+    assert list(origins(messages_of(kerberos_broker.bootstrap, dlq))) == [Origin(orders, 0, 1, group, 1)]
+    assert messages_of(kerberos_broker.bootstrap, STATE_TOPIC)

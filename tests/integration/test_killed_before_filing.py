@@ -11,7 +11,8 @@ from coordinator.dead_letters.record_format import Origin, parse_headers
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.rejecting import Rejecting, origins, read_all
+from tests.support.kafka_log import messages_of
+from tests.support.rejecting import Rejecting, origins
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
@@ -42,7 +43,7 @@ def test_a_kill_before_the_filing_doubles_dead_letters_and_no_origin(
         expected = {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
         group.reject_all(RECORDS)
         wait_until(reached.exists, what="the dead letters are written")
-        assert origins(read_all(kafka, queue)) == dict.fromkeys(expected, 1)
+        assert origins(messages_of(kafka.bootstrap, queue)) == dict.fromkeys(expected, 1)
         assert (group.archiving(), group.archived()) == (RECORDS, 0)
         assert kill_coordinators()
         fault.unlink()
@@ -51,6 +52,6 @@ def test_a_kill_before_the_filing_doubles_dead_letters_and_no_origin(
             group.ask(Heartbeat, member_epoch=group.epoch)
 
         group.wait_filed(RECORDS)
-    letters = read_all(kafka, queue)
+    letters = messages_of(kafka.bootstrap, queue)
     assert origins(letters) == dict.fromkeys(expected, 2)
     assert all(letter.value() == str(parse_headers(letter.headers()).origin.offset).encode() for letter in letters)

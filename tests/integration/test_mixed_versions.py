@@ -18,7 +18,6 @@ from coordinator.protocol.host_records import VERSION
 from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.wire import Endpoint
 from coordinator.service.stores.kafka import ownership
-from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from tests.support.host import TOKEN, Host, acquired
@@ -83,20 +82,6 @@ def group(unique):
     return unique("billing")
 
 
-@pytest.fixture
-def orders(kafka, topic):
-    """A topic with 20 records."""
-    name = topic("orders")
-    kafka.produce(name, [str(number) for number in range(20)], partition=0)
-    return name
-
-
-def owner_of(host, group):
-    """The owner in the group's log."""
-    topic = host.coordinator.state._topic
-    return groups_in(topic, [topic.partition_of(group)])[group]
-
-
 @pytest.mark.parametrize("owner", [pytest.param("one", marks=pytest.mark.slow), "later"])
 def test_versions_that_differ_in_fields_share_a_group(one, later, group, orders, owner):
     next_one = later(VERSION, PROTOCOL)
@@ -113,11 +98,11 @@ def test_a_later_version_s_group_is_refused_until_its_owner_is_gone(
 ):
     next_one = later(transport, protocol)
     member = next_one.join(group, orders, "a")
-    held, before = acquired(next_one, member), owner_of(one, group)
+    held, before = acquired(next_one, member), one.owner_of(group)
     for _ in range(2):
         with pytest.raises(error):
             one.join(group, orders, "b")
-    assert owner_of(one, group) == before
+    assert one.owner_of(group) == before
     assert next_one.ask(Heartbeat(**member)).member_epoch == member["member_epoch"]
     next_one.process.close()
     second = one.join(group, orders, "b")
@@ -128,11 +113,11 @@ def test_a_later_version_s_group_is_refused_until_its_owner_is_gone(
 @pytest.mark.parametrize(("transport", "protocol", "error"), LATER)
 def test_a_later_version_takes_no_group_of_an_owner_that_lives(one, later, group, orders, transport, protocol, error):
     member = one.join(group, orders, "a")
-    before, next_one = owner_of(one, group), later(transport, protocol)
+    before, next_one = one.owner_of(group), later(transport, protocol)
     for _ in range(2):
         with pytest.raises(error):
             next_one.join(group, orders, "b")
-    assert owner_of(one, group) == before
+    assert one.owner_of(group) == before
     assert one.owns(group)
     assert one.ask(Heartbeat(**member)).member_epoch == member["member_epoch"]
 
@@ -164,11 +149,11 @@ def test_an_earlier_version_s_group_is_taken_for_new_members_alone(one, earlier,
     store = earlier(group)
     assert taken(store, group) == []
     append(store, {group: encode_records([GroupCreated(incarnation="i", topic_ids=True)])})
-    record = owner_of(one, group)
+    record = one.owner_of(group)
     assert (record.tenure, record.answers) == ("", 0)
     with pytest.raises(GroupTakenOver):
         one.ask(Heartbeat(group_id=group, member_id="a", member_epoch=1))
-    assert owner_of(one, group) == record
+    assert one.owner_of(group) == record
     member = one.join(group, orders, "a")
     assert one.owns(group)
     assert acquired(one, member) == list(range(10))
@@ -178,13 +163,13 @@ def test_an_earlier_version_takes_a_group_once_and_nothing_is_lost(one, earlier,
     member, store = one.join(group, orders, "a"), earlier(group)
     held = acquired(one, member)
     assert len(taken(store, group)) > 0
-    record = owner_of(one, group)
+    record = one.owner_of(group)
     assert record.answers == 0
     with pytest.raises(GroupTakenOver, match="earlier"):
         acquired(one, member)
     for _ in range(3):  # whoever was fenced is told who has the group, and takes nothing back by itself
         with pytest.raises(GroupTakenOver, match="earlier"):
             one.ask(Heartbeat(**member))
-    assert owner_of(one, group) == record
+    assert one.owner_of(group) == record
     second = one.join(group, orders, "b")  # a new member asks here
     assert sorted(held + acquired(one, second)) == list(range(20))

@@ -7,12 +7,10 @@ import random
 import resource
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -24,18 +22,13 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.kafka import cluster_metadata
 from coordinator.protocol.errors import (
-    BrokerNotReachable,
     CoordinatorVersionMismatch,
-    InvalidKafkaConfig,
-    StateStoreInUse,
-    StateStoreTooNew,
     UnsafeDirectory,
 )
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.coordinator_process import has_ended, kill
-from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 SECRET = "s3cret-of-the-broker"
@@ -242,30 +235,6 @@ def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
         assert connect().endpoint_of("").pid != killed
 
 
-# --- stopped
-
-
-@pytest.mark.slow
-def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect, join):
-    """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
-    configs = {"share.session.timeout.ms": "3000"}
-    first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
-    plan = first.call(lambda who: NextPlan(**who)).plan
-    first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-    coordinator = psutil.Process(connect().endpoint_of("").pid)
-    stop_process(coordinator.pid)
-    with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(second.call, lambda who: NextPlan(**who, wait_ms=1_000))
-        with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
-            coordinator.wait(3.5)  # after 5 s gRPC would end the connections
-        coordinator.send_signal(signal.SIGCONT)
-        assert asked.result().plan.plan_id == ""
-    assert second.call(lambda who: NextPlan(**who)).plan.plan_id == ""
-    assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
-    assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
-    assert connect().endpoint_of("").pid == coordinator.pid
-
-
 # --- leaving
 
 
@@ -327,27 +296,6 @@ def test_without_a_usable_runtime_directory_the_user_gets_a_private_one(monkeypa
 # --- errors by name
 
 
-@pytest.mark.slow
-def test_a_store_that_another_process_owns_is_refused_with_process_and_log(connect, runtime, tmp_path):
-    owner = SqliteStore(tmp_path / "state.db")
-    in_use = (
-        rf"state\.db is in use by another coordinator \(process {os.getpid()}; the log of .*: {runtime}/coordinator-"
-    )
-    with pytest.raises(StateStoreInUse, match=in_use):
-        connect()
-    owner.close()
-    connect()
-
-
-def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
-    SqliteStore(tmp_path / "state.db").close()
-    connection = sqlite3.connect(tmp_path / "state.db")
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    with pytest.raises(StateStoreTooNew, match="schema is 9"):
-        connect()
-
-
 def test_a_coordinator_of_another_version_is_refused_and_not_replaced(connect, runtime, monkeypatch):
     """The endpoint file names the coordinator's protocol version, and so do its answers."""
     connect()
@@ -357,16 +305,3 @@ def test_a_coordinator_of_another_version_is_refused_and_not_replaced(connect, r
     with pytest.raises(CoordinatorVersionMismatch, match=rf"protocol {PROTOCOL} .*protocol {PROTOCOL + 1}, .*upgrade"):
         connect()
     assert endpoint_file(runtime).read_bytes() == before
-
-
-def test_a_broker_that_is_not_there_is_named_and_no_secret_is(monkeypatch, runtime):
-    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
-    with pytest.raises(BrokerNotReachable, match=r"No Kafka broker of 127\.0\.0\.1:1 could be reached") as raised:
-        CoordinatorClient.connect("127.0.0.1:1", {"sasl.password": SECRET})
-    assert SECRET not in str(raised.value)
-
-
-def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
-    with pytest.raises(InvalidKafkaConfig, match=r"not accept the configuration ssl\.truststore\.location") as raised:
-        CoordinatorClient.connect("127.0.0.1:1", {"ssl.truststore.location": SECRET})
-    assert SECRET not in str(raised.value)

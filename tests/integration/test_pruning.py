@@ -16,10 +16,8 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.open_state import _only_load
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
-from coordinator.service.stores.kafka import pruning as pruning_module
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
-from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.owner_record import encode_owner
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, encode_key
@@ -125,21 +123,6 @@ def test_uncommitted_records_count_as_needed(open_at, prune, log_topic):
     assert as_loaded(open_at().peek("shipping")) == [b"x"]
     assert prune(store) < needed(store, "billing"), "the other group's record lies before it"
     writer.close()
-
-
-def test_a_fenced_owners_error_names_the_new_owner_after_pruning_too(open_at, prune):
-    old, new = open_at("one"), open_at("two")
-    taken(old)
-    append(old, {"billing": [b"a"]})
-    taken(new)
-    append(new, {"billing": [b"b"]})
-    snapshot(new, "billing", [b"s"])
-    assert prune(new) == needed(new, "billing")
-    with pytest.raises(StoreFenced, match="the coordinator on two"):
-        append(old, {"billing": [b"late"]})
-    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
-        taken(old, claim=False)
-    assert taken(open_at("two"), claim=False)[-1] == b"s"
 
 
 @pytest.mark.parametrize("was_deleted", [False, True])
@@ -258,25 +241,3 @@ def test_a_partition_of_dormant_groups_comes_to_rest(kafka, open_at, prune, log_
         prune(store, wake=coordinator.wake)
         coordinator.runtime.step(NOW_MS)
     assert (end(log_topic), coordinator.loads) == (before, 0)
-
-
-@pytest.mark.slow
-def test_dormant_groups_move_on_once_and_are_unloaded(kafka, open_at, prune, log_topic, monkeypatch):
-    monkeypatch.setattr(pruning_module, "FAR_BACK", 60)
-    dormant(kafka, log_topic, 30)
-    store = open_at()
-    taken(store, "busy")
-    append(store, {"busy": [b"%d" % number for number in range(400)]})
-    snapshot(store, "busy", [b"s"])
-    coordinator = Coordinator(store)
-    ends = []
-    for _ in range(8):
-        prune(store, wake=coordinator.wake)
-        coordinator.runtime.step(NOW_MS)
-        ends.append(end(log_topic))
-    assert coordinator.loads >= 30, "each of them held the deletion back"
-    assert ends[-1] == ends[-2] == ends[-3], "what pruning wrote is no reason for more of it"
-    assert coordinator.most_served <= 3
-    assert store.served == {"busy"}
-    assert end(log_topic) - log_start(log_topic) < 2 * 30 * 16
-    assert as_loaded(open_at().peek("dormant-0"))

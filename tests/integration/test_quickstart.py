@@ -113,22 +113,18 @@ def ends(bootstrap):
         reader.close()
 
 
-@pytest.mark.slow
-def test_a_second_terminal_finds_the_records_at_the_port(serving):
+def test_a_second_terminal_finds_the_records_at_the_address_that_it_knows(serving):
     found = ends(serving.bootstrap)
     assert sum(end - start for start, end in found) == RECORDS
     assert min(end - start for start, end in found) > 0
+    metadata = cluster_metadata(serving.bootstrap, {})
+    assert {f"{each.host}:{each.port}" for each in metadata.brokers.values()} == {serving.bootstrap}
+    assert metadata.controller_id in metadata.brokers
 
 
 @pytest.mark.parametrize("rate", ["500"])
 def test_the_quickstart_goes_on_producing(quickstart):
     wait_until(lambda: sum(end for _, end in ends(quickstart.bootstrap)) > RECORDS + 500, what="new records come")
-
-
-def test_clients_know_the_address_that_the_user_knows(serving):
-    metadata = cluster_metadata(serving.bootstrap, {})
-    assert {f"{each.host}:{each.port}" for each in metadata.brokers.values()} == {serving.bootstrap}
-    assert metadata.controller_id in metadata.brokers
 
 
 def test_a_topic_is_created_by_request_and_only_once(serving):
@@ -157,32 +153,6 @@ def test_a_timestamp_has_the_offset_of_its_record(serving):
     finally:
         reader.close()
     assert found == {0: 0, 1_000: 0, 1_001: 1, 4_000: 3, 5_000: 4, 5_001: OFFSET_END}
-
-
-def test_a_reset_to_a_time_begins_at_its_record(serving):
-    client = CoordinatorClient.connect(serving.bootstrap)
-    member = MemberSession(client, GROUP_ID, "m", topics=(TOPIC,), configs={}, starting_offsets="latest")
-    member.close()
-    client.close()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "sharegroup", "groups", "--bootstrap-server", serving.bootstrap),
-            *(
-                "--reset-offsets",
-                "--group",
-                GROUP_ID,
-                "--to-datetime",
-                "2020-01-01T00:00:00Z",
-                "--all-topics",
-                "--force",
-            ),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.findall(rf"{TOPIC} +(\d) +(\d+)", done.stdout) == [(str(number), "0") for number in range(4)], done.stdout
 
 
 def test_check_says_ok_for_a_query_that_the_quickstart_serves(serving, tmp_path):

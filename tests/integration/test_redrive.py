@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, dead_letter
 from coordinator.protocol.errors import ConfigOutOfBounds, TopicNotWritten, UnknownTopic
@@ -16,6 +15,7 @@ from share_sink.redrive.dlq_reader import REDRIVEN_FROM, REDRIVES
 from share_sink.redrive.report import Sent
 from sharegroup import redrive
 from sharegroup.__main__ import run
+from tests.support.kafka_log import messages_of
 
 pytestmark = pytest.mark.broker
 
@@ -59,26 +59,7 @@ class World:
 
     def read(self, name: str = "") -> list:
         """All records of a topic, by partition and offset."""
-        return read(self.kafka, name or self.orders)
-
-
-def read(kafka, name: str) -> list:
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
-    )
-    try:
-        found = []
-        for number in kafka.admin.list_topics(name, timeout=60).topics[name].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(name, number), 60)
-            consumer.assign([TopicPartition(name, number, low)])
-            while low < high:
-                for message in consumer.consume(high - low, 60):
-                    assert message.error() is None
-                    found.append(message)
-                    low = message.offset() + 1
-        return found
-    finally:
-        consumer.close()
+        return messages_of(self.kafka.bootstrap, name or self.orders)
 
 
 def values(messages) -> list[bytes]:
@@ -208,7 +189,7 @@ def test_another_topic_gets_records_in_the_partitions_of_javas_producer(world, t
     assert world.read() == []
 
 
-def test_a_record_goes_to_its_topic_by_key_where_its_partition_is_missing(world, topic):
+def test_a_record_whose_partition_is_missing_goes_by_its_key(world, topic):
     other = topic("other")
     world.put(*[world.dead(n, partition=9, key=b"same") for n in range(3)], world.dead(1, of=other, value=b"other"))
     assert world.redrive().sent == 4
@@ -293,7 +274,7 @@ def test_a_record_that_the_topic_refuses_stops_the_redrive_by_name(world, topic)
     report = stopped.value.report
     assert f"{world.dlq}-0@2" in report.unsent
     assert report.sent + len(report.unsent) <= 4
-    assert len(read(world.kafka, small)) == report.sent == stopped.value.fields["sent"]
+    assert len(world.read(small)) == report.sent == stopped.value.fields["sent"]
 
 
 @pytest.mark.slow

@@ -102,23 +102,6 @@ def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, q
         old.call(lambda who: Heartbeat(**who))
 
 
-@pytest.mark.soak  # its short form is the outage of test_forsaken_coordinators.py
-def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(alice, unique, runtime):
-    """It leaves with a batch in flight, too, which it cannot give back."""
-    topic = alice.broker.create_topic()
-    alice.broker.produce(topic, [b"x"] * 20)
-    hasty = {"share.coordinator.idle.timeout.ms": "2000", "share.broker.outage.timeout.ms": "2000"}
-    session = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "300"}
-    client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, alice.now, configs=hasty)
-    query = MemberSession(client, unique("group"), "m1", topics=(topic,), starting_offsets="earliest", configs=session)
-    assert held(query.call(lambda who: NextPlan(**who)).plan) == [(0, 19)]
-    coordinator = psutil.Process(client.endpoint_of("").pid)
-    query.close()
-    client.close()
-    alice.rotate()
-    wait_until(lambda: has_ended(coordinator), what="the coordinator has left")
-
-
 def test_a_query_with_a_wrong_password_fails_at_its_start(alice, runtime):
     with pytest.raises(BrokerSecurityFailed, match=REFUSED):
         CoordinatorClient.connect(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, "kafka")

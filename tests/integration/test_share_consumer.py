@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import threading
 import time
@@ -20,7 +19,6 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.kafka import cluster_metadata
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
-from share_consumer import fetching
 from share_consumer.pace import BACKLOG_RECORDS
 from sharegroup import (
     AcknowledgeType,
@@ -32,7 +30,8 @@ from sharegroup import (
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.rejecting import read_all, said
+from tests.support.kafka_log import messages_of
+from tests.support.rejecting import said
 from tests.support.standalone import StandaloneProcess
 from tests.support.waiting import wait_until
 
@@ -90,24 +89,6 @@ def in_flight(kafka: KafkaBroker, group: str, *states: str) -> Any:
 
 
 # --- more than confluent's class
-
-
-@pytest.mark.slow
-def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, topic, make):
-    orders = topic()
-    kafka.produce(orders, ["a", "b"])
-    consumer = in_explicit_mode(make, orders, share_record_lock_duration_ms=9000)
-    other = in_explicit_mode(make, orders)
-    slow, fast = polled(consumer, 2)
-    consumer.acknowledge(fast)
-    ends_ms = in_flight(kafka, make.group).runs[0].lock_deadline_ms
-    while in_flight(kafka, make.group).now_ms <= ends_ms:
-        consumer.acknowledge(slow, AcknowledgeType.RENEW)
-        assert offsets(polled(consumer)) == offsets([slow])
-    assert other.poll(1.0).count() == 0
-    consumer.acknowledge(slow)
-    assert list(consumer.commit_sync().values()) == [None]
-    assert consumer.acquisition_lock_timeout_ms() == 9000
 
 
 def test_records_that_arrive_after_their_poll_wait_for_the_next_poll(kafka, topic, make):
@@ -279,22 +260,21 @@ def test_a_worker_with_signals_keeps_its_record_until_it_is_stopped(kafka, topic
 RECORDS = 60
 
 
-@contextlib.contextmanager
-def a_killed_holder(
-    kafka: KafkaBroker, topic: str, tmp_path: Path, conf: dict[str, Any], **holds: int
-) -> Iterator[Callable[[str], ConsumerProgram]]:
-    """A consumer that holds records; in the body others begin. Then it is killed with the coordinator, and the others
-    accept all records, each once."""
+def kill_a_holder(
+    kafka: KafkaBroker, topic: str, tmp_path: Path, conf: dict[str, Any], work: Callable[[Any], None], **holds: int
+) -> None:
+    """A consumer holds records; in ``work`` others begin. Then it is killed with the coordinator, and the others accept
+    all records, each once."""
     arguments = {"config": conf, "topic": topic}
     processes = [ConsumerProgram(tmp_path, "holds", {**arguments, **holds})]
+
+    def begin(name: str) -> ConsumerProgram:
+        processes.append(ConsumerProgram(tmp_path, name, arguments))
+        return processes[-1]
+
     try:
         wait_until(lambda: processes[0].lines("holds"), timeout_s=200, what="a consumer holds records")
-
-        def begin(name: str) -> ConsumerProgram:
-            processes.append(ConsumerProgram(tmp_path, name, arguments))
-            return processes[-1]
-
-        yield begin
+        work(begin)
         processes[0].kill()
         assert kill_coordinators()
         done = all_accepted(kafka, topic)
@@ -313,9 +293,12 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
     kafka.produce(orders, [f"{number}" for number in range(RECORDS)])
     times = {"share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
     settings = {**times, "max_poll_records": 5, "share_delivery_count_limit": 10}  # on a busy machine locks end by time
-    with a_killed_holder(kafka, orders, tmp_path, config(kafka, make.group, **settings), hold=3) as begin:
+
+    def work(begin):
         others = [begin(name) for name in ("one", "other")]
         wait_until(lambda: any(each.lines("got") for each in others), what="the others are at work")
+
+    kill_a_holder(kafka, orders, tmp_path, config(kafka, make.group, **settings), work, hold=3)
 
 
 HOLD = BACKLOG_RECORDS + 10
@@ -335,36 +318,14 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
     orders = topic(partitions=2)
     kafka.produce(orders, [f"{number}" for number in range(MANY)])
     settings = {"max_poll_records": 50, "share_record_lock_duration_ms": 60_000, "share_session_timeout_ms": 4000}
-    holds = {"hold": HOLD, "together": HOLD - 200}
-    with a_killed_holder(kafka, orders, tmp_path, config(kafka, make.group, **settings), **holds) as begin:
+
+    def work(begin):
         wait_until(lambda: acquired(kafka, make.group) > 50, what="it has acquired more, ahead")
         others = [begin(name) for name in ("one", "other")]
         wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in others), what="others work")
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["implicit", "explicit"])
-@pytest.mark.parametrize("acquires", ["record_limit", "batch_optimized"])
-def test_an_acquisition_is_handed_out_in_parts_as_it_is_read(kafka, topic, make, reader, monkeypatch, mode, acquires):
-    """Each batch has one record, as where records are sent singly: reading them takes long."""
-    monkeypatch.setattr(fetching, "PART_S", 0.0)
-    orders, count = topic(partitions=2), 3_000
-    kafka.produce(orders, [f"{number}" for number in range(count)], **{"batch.num.messages": 1})
-    settings = {"share_acquire_mode": acquires, "max_partition_fetch_bytes": 64, "max_poll_records": 1_000}
-    consumer = make(orders, share_acknowledgement_mode=mode, **settings)
-    seen: list[Any] = []
-
-    def came() -> bool:
-        messages = consumer.poll(1.0)
-        for message in messages if mode == "explicit" else ():
-            consumer.acknowledge(message)
-        seen.append(len(messages))
-        return sum(seen) >= count
-
-    wait_until(came, what="all records come")
-    consumer.commit_sync()
-    assert sum(seen) == count and next(filter(None, seen)) < 1_000, "no poll waits for the whole of an acquisition"
-    assert described(kafka, make.group) == all_accepted(kafka, orders)
+    conf = config(kafka, make.group, **settings)
+    kill_a_holder(kafka, orders, tmp_path, conf, work, hold=HOLD, together=HOLD - 200)
 
 
 def all_accepted(kafka: KafkaBroker, topic: str) -> dict[int, tuple[int, int]]:
@@ -415,7 +376,7 @@ def test_a_dead_letter_has_the_reason_and_a_delay_is_waited_for(kafka, topic, ma
     assert time.monotonic() - began_s >= 2
     consumer.acknowledge(again)
     consumer.close()
-    wait_until(lambda: [said(each) for each in read_all(kafka, letters)] == [("rejected", "no amount")])
+    wait_until(lambda: [said(each) for each in messages_of(kafka.bootstrap, letters)] == [("rejected", "no amount")])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from coordinator.dead_letters.record_format import Origin, dead_letter, parse_he
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
-from tests.support.rejecting import read_all
+from tests.support.kafka_log import messages_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -77,6 +77,7 @@ def test_deleted_offsets_are_distinguished_from_offsets_without_records(kafka, t
     name = topic()
     kafka.produce(name, ["x"] * 10)
     kafka.produce_transaction(name, ["t"] * 5)  # its marker is offset 15
+    assert list(originals.read(name, 0, [15])) == [Absent(15, AbsenceReason.NEVER)], "at the log's end"
     kafka.produce(name, ["y"] * 4)
     kafka.delete_records(name, 3)
 
@@ -92,13 +93,6 @@ def test_deleted_offsets_are_distinguished_from_offsets_without_records(kafka, t
     assert [o.offset for o in found] == [0, 2, 3, 14, 15, 16, 19, 20, 500]
     assert [a.why for a in originals.read(name, 0, [0, 1])] == [AbsenceReason.GONE] * 2
     assert [a.why for a in originals.read(name, 0, [700])] == [AbsenceReason.PAST_END]
-
-
-def test_a_marker_at_the_logs_end_is_no_record(kafka, topic, originals):
-    name = topic()
-    kafka.produce_transaction(name, ["t"] * 5)
-
-    assert list(originals.read(name, 0, [5])) == [Absent(5, AbsenceReason.NEVER)]
 
 
 def test_an_aborted_record_is_absent_for_a_group_that_reads_committed(kafka, topic):
@@ -159,7 +153,7 @@ def test_dead_letters_are_written_with_their_headers_into_their_partition(kafka,
 
     assert [w.status for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
 
-    found = read_all(kafka, dlq)
+    found = messages_of(kafka.bootstrap, dlq)
     assert [m.partition() for m in found] == [1] * 10
     assert [parse_headers(m.headers()).origin for m in found] == [each.origin for each in letters]
     assert [(m.key(), m.value()) for m in found] == [(b"k", b"v")] * 10
@@ -176,7 +170,7 @@ def test_a_too_large_dead_letter_leaves_headers_and_its_neighbours_whole(kafka, 
     assert [w.status for w in written] == [WriteStatus.WRITTEN] * 100
     assert [n for n, w in enumerate(written) if w.headers_only] == [50]
     assert written[50].reason == "MSG_SIZE_TOO_LARGE"
-    found = {parse_headers(m.headers()).origin.offset: m.value() for m in read_all(kafka, dlq)}
+    found = {parse_headers(m.headers()).origin.offset: m.value() for m in messages_of(kafka.bootstrap, dlq)}
     assert sorted(found) == list(range(100))
     assert found.pop(50) is None
     assert set(found.values()) == {b"x" * 500}
@@ -202,7 +196,7 @@ def test_permanent_failures_are_distinguished_from_retriable_failures(kafka, uni
             lambda: {w.status for w in writer.write(dlq, 1, dead_letters_of(range(5)))} == {WriteStatus.WRITTEN},
             what="the dead letters are written",
         )
-    assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
+    assert {parse_headers(m.headers()).origin.offset for m in messages_of(kafka.bootstrap, dlq)} == set(range(5))
 
 
 @pytest.mark.slow
@@ -211,4 +205,4 @@ def test_more_dead_letters_than_the_clients_queue_holds(kafka, topic):
     config = {"queue.buffering.max.messages": "1000"}
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, config)) as writer:
         assert {w.status for w in writer.write(dlq, 1, dead_letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
-    assert len(read_all(kafka, dlq)) == 30_000
+    assert len(messages_of(kafka.bootstrap, dlq)) == 30_000

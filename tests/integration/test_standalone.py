@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import urllib.request
@@ -24,7 +23,6 @@ from coordinator.protocol.errors import (
     MaxGroupsReached,
     NotAuthorized,
     RequestTooLarge,
-    ShareGroupError,
 )
 from coordinator.protocol.messages import DescribeGroup, NextPlan
 from coordinator.protocol.wire import Endpoint, decode_answer
@@ -38,7 +36,6 @@ from tests.support.standalone import (
     StandaloneProcess,
     sharegroup,
     two_coordinators,
-    write_properties,
     write_secret,
 )
 from tests.support.waiting import wait_until
@@ -148,42 +145,6 @@ def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
     assert TOKEN not in scraped
 
 
-@pytest.mark.slow
-def test_the_audit_file_has_actor_action_address_and_change(kafka, topic, tmp_path):
-    """The action comes from the command line, with the token of an administrator; the member's token is another."""
-    orders, audit_file = topic("orders"), tmp_path / "audit.log"
-    kafka.produce(orders, [str(number) for number in range(10)])
-    tokens = write_secret(tmp_path / "tokens", f"admin alice:{TOKEN}-of-alice\nmember:{TOKEN}-of-queries\n")
-    configs = {
-        "bootstrap.servers": kafka.bootstrap,
-        "share.state.store": f"sqlite:{tmp_path / 'state.db'}",
-        "share.coordinator.audit.file": audit_file,
-        TOKEN_FILE: tokens,
-    }
-    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as running:
-        at = running.wait_ready().endpoint
-        assert f" audit={audit_file} " in running.said("serving: ")[0]
-        client = CoordinatorClient.connect("unused:1", {}, None, at, configs={TOKEN_FILE: str(tokens)})
-        with contextlib.closing(client):
-            session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
-            assert session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
-            session.close(leave=True)
-        reset = ("--reset-offsets", "--group", "billing", "--all-topics", "--to-latest", "--reason", "a new model")
-        given = (f"share.coordinator.endpoint={at}", f"{TOKEN_FILE}={tokens}")
-        properties = [word for each in given for word in ("--command-property", each)]
-        for more in ((), ("--execute",)):
-            done = sharegroup("groups", "--bootstrap-server", kafka.bootstrap, *properties, *reset, *more)
-            assert done.returncode == 0, done
-        _, line = [json.loads(text) for text in audit_file.read_text().splitlines()]
-        who, _, rest = line["message"].partition(" request=")
-        asked, _, changed = rest.partition(" changed=")
-        assert who.startswith("done: who=admin alice from=ipv4:127.0.0.1:")
-        assert (json.loads(asked)["group_id"], json.loads(asked)["reason"]) == ("billing", "a new model")
-        assert json.loads(changed) == [[f"{orders}-0", "0", "10"]]
-        assert line["time"] and "done: who=" not in running.log_path.read_text()
-        assert audit_file.stat().st_mode & 0o777 == 0o600 and TOKEN not in audit_file.read_text()
-
-
 # --- who gets in
 
 
@@ -196,16 +157,6 @@ def test_a_member_joins_and_gets_records_over_tls(connect, coordinator, kafka, t
     assert [(r.first, r.last) for r in held.ranges] == [(0, 9)]
     assert client.endpoint_of("").pid == coordinator.process.pid
     session.close(leave=True)
-
-
-def test_the_token_may_be_in_the_environment(connect, monkeypatch):
-    monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", TOKEN)
-    assert connect(**{TOKEN_FILE: ""}).endpoint_of("").pid
-
-
-def test_one_endpoint_that_answers_of_several_is_enough(connect, coordinator):
-    client = connect(f"127.0.0.1:1,{coordinator.endpoint}")
-    assert answers(client)
 
 
 def test_a_wrong_token_is_refused_by_name_at_once(connect, tmp_path, coordinator, goes_on):
@@ -241,34 +192,22 @@ def test_an_oversized_request_is_refused_by_name(connection, coordinator, goes_o
     assert len(coordinator.said("refused: RequestTooLarge")) == 1
 
 
-def test_a_session_beyond_the_coordinators_bounds_is_refused(connect, topic, goes_on):
+def test_sessions_members_and_groups_have_the_bounds_of_its_properties(connect, topic, goes_on):
     client, orders = connect(), topic("orders")
-    with pytest.raises(ConfigOutOfBounds, match="between 1000 and 3000000"):
-        MemberSession(client, "long", "m1", topics=(orders,), configs={"share.session.timeout.ms": "3000001"})
-    with pytest.raises(GroupIdNotFound):  # nothing was created
-        client.call(DescribeGroup(group_id="long"))
 
+    def join(group, member, **configs):
+        opened.callback(MemberSession(client, group, member, topics=(orders,), configs=configs).close, leave=True)
 
-def test_members_and_groups_are_limited(connect, topic, goes_on):
-    client, orders = connect(), topic("orders")
-    sessions = []
-
-    def join(group, member):
-        sessions.append(MemberSession(client, group, member, topics=(orders,)))
-
-    try:
+    with contextlib.ExitStack() as opened:
+        with pytest.raises(ConfigOutOfBounds, match="between 1000 and 3000000"):
+            join("long", "m1", **{"share.session.timeout.ms": "3000001"})
         join("crowd", "m1")
         join("crowd", "m2")
         with pytest.raises(GroupMaxSizeReached, match=r"crowd has 2 members"):
             join("crowd", "m3")
-        join("crowd", "m1")  # comes back
         with pytest.raises(MaxGroupsReached, match=r"3 groups"):
             for number in range(4):
                 join(f"more-{number}", "m1")
-    finally:
-        for session in sessions:
-            with contextlib.suppress(ShareGroupError):
-                session.close(leave=True)
 
 
 # --- floods
@@ -286,23 +225,6 @@ def test_silent_connections_are_closed_and_other_clients_served(coordinator, con
     cut = coordinator.said("refused: connection of 127.0.0.1 is cut")
     assert 1 <= len(cut) <= 2  # silent for too long, and too many at once
     assert any("max.connections" in line for line in cut)
-
-
-@pytest.mark.slow
-def test_a_connection_that_has_shown_the_token_is_not_cut(coordinator, connection):
-    before = ports_of_connections(coordinator)  # of clients that are closed, and not yet gone
-    connection.check_health()
-    (mine,) = ports_of_connections(coordinator) - before
-    with contextlib.closing(coordinator.connect()) as silent:
-        assert silent.recv(1) == b""  # it came later, and is cut
-    connection.check_health()
-    assert mine in ports_of_connections(coordinator)
-
-
-def ports_of_connections(coordinator):
-    """Where this process's connections to the coordinator begin."""
-    to = coordinator.address[1]
-    return {c.laddr.port for c in psutil.Process().net_connections() if c.raddr and c.raddr.port == to}
 
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 500, b"\x16\x03\x01\x02\x00" + os.urandom(600)])
@@ -346,22 +268,6 @@ def own(kafka, tmp_path, unique):
         each.close()
 
 
-@pytest.mark.slow
-def test_health_with_a_config_file_asks_the_coordinator_of_that_file(own, tmp_path, certificates):
-    first = own(**certificates.configs).wait_ready()
-    assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
-    assert first.end() == 0
-    (port,) = free_ports(1)
-    listener = {"share.coordinator.listener": f"0.0.0.0:{port}"}
-    again = own(**certificates.configs, **listener, **{"share.coordinator.advertised.listener": f"127.0.0.1:{port}"})
-    again.wait_ready()
-    found = sharegroup("coordinator", "health", "--config", again.config)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert again.end() == 0
-    found = sharegroup("coordinator", "health", "--config", again.config)
-    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
-
-
 def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, topic, unique):
     with two_coordinators(tmp_path, kafka.bootstrap) as (running, client), contextlib.ExitStack() as stack:
         orders, group = topic("orders"), unique("billing")
@@ -389,28 +295,6 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         own(**listener).wait_ready()
         assert session.call(lambda who: NextPlan(**who)).plan.plan_id == ""
         session.close()
-
-
-@pytest.mark.slow
-def test_clients_leave_a_stopped_process_and_come_back(own):
-    stopped = own().wait_ready()
-
-    def client(retry_timeout_s):
-        configs = {TOKEN_FILE: str(stopped.token_file)}
-        return contextlib.closing(
-            CoordinatorClient.connect(
-                "unused:1", {}, None, stopped.endpoint, configs=configs, retry_timeout_s=retry_timeout_s
-            )
-        )
-
-    with client(retry_timeout_s=5) as hasty, client(retry_timeout_s=60) as patient:
-        assert answers(hasty)
-        assert answers(patient)
-        stopped.pause()
-        with pytest.raises(CoordinatorUnreachable):
-            hasty.call(DescribeGroup(group_id="nobody"))
-        stopped.resume()
-        assert answers(patient)
 
 
 def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
@@ -441,11 +325,3 @@ def test_a_secret_of_the_properties_file_is_visible_nowhere(own, certificates):
         assert TOKEN not in text
     assert {CERTIFICATE, KEY} <= set(certificates.configs)
     wait_until(lambda: running.said("serving: "), what="it serves")
-
-
-def test_an_unknown_property_is_named_with_the_nearest_key(tmp_path):
-    config = write_properties(tmp_path / "c.properties", {"bootstrap.servers": "b:1", "share.coordinator.listner": "x"})
-    found = sharegroup("coordinator", "--config", config)
-    assert found.returncode == 1
-    assert found.stderr.startswith("sharegroup: UnknownConfig: share.coordinator.listner ")
-    assert "share.coordinator.listener" in found.stderr

@@ -22,7 +22,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
-from tests.support.kafka_log import read_all
+from tests.support.kafka_log import messages_of
 from tests.support.state_formatter import SNAPSHOT, UPDATE, advanced, printed, states
 from tests.support.state_records import merged
 from tests.support.waiting import wait_until
@@ -136,29 +136,7 @@ def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, clie
     assert {line["key"]["type"] for line in lines} == {SNAPSHOT, UPDATE}
     assert max(state.snapshot_epoch for state in found.values()) > 1
     state_partition = state_partition_of(consumer.group_id, STATE_PARTITIONS)
-    assert len(read_all(kafka.bootstrap, STATE_TOPIC, partition=state_partition)) > len(lines), "ours are skipped"
-
-
-@pytest.mark.slow
-def test_kafkas_formatter_reads_an_ordered_group_whose_first_record_waits(kafka, topic, client, join):
-    name = topic()
-    kafka.produce(name, [b"x"] * 20)
-    topic_id = kafka.topic_id(name)
-    consumer = join(
-        name, "c1", query=False, configs={"share.order": "partition", "share.release.backoff.ms": "3600000"}
-    )
-    assert sorted(acquired(consumer, 10)) == [(0, at) for at in range(10)]
-    acknowledge(consumer, topic_id, [(0, 2, 1, ACCEPT), (3, 3, 1, RELEASE), (4, 4, 1, ACCEPT)])
-    assert acquired(consumer, 10) == {}, "the first record waits"
-    described = client.call(DescribeGroup(group_id=consumer.group_id))
-    (partition,) = described.partitions
-    assert partition.waits_for is not None and partition.waits_for.offset == 3
-    assert described.records.unaccounted == 0
-    everything = ListInFlight(group_id=consumer.group_id, states=tuple(RecordState.__members__))
-    _, found = ours(kafka, consumer.group_id)
-    left = found[topic_id, 0]
-    runs = client.call(everything).runs
-    assert (left.start_offset, left.state_batches) == (3, without_locks(partition, runs))
+    assert len(messages_of(kafka.bootstrap, STATE_TOPIC, partition=state_partition)) > len(lines), "ours are skipped"
 
 
 # --- beside a native share group

@@ -12,7 +12,7 @@ from coordinator.protocol.messages import DescribeGroup, NextPlan, StartPlan
 from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.service.stores.store import StoreOutcomeUnknown
-from tests.support.kafka_log import read_all
+from tests.support.kafka_log import messages_of
 from tests.support.standalone import two_coordinators
 from tests.support.state_topics import Hosts, state_topic, taken
 from tests.support.store_writes import append
@@ -128,6 +128,6 @@ def test_nothing_is_written_from_memory_into_a_recreated_topic(first):
                 return True
 
         wait_until(refused, what="the producer has met the new topic")
-        assert read_all(first.bootstrap, topic.name) == {}
+        assert messages_of(first.bootstrap, topic.name) == []
         with pytest.raises(StateTopicMissing, match="was deleted and created again"):
             taken(store)

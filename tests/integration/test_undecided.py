@@ -7,36 +7,10 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.core.looks.view import LogRange
 from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
-from coordinator.protocol.values import OffsetRange
-from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.questions.plan_gaps import UndecidedLook, UndecidedLooks
 
 pytestmark = pytest.mark.broker
-
-ASKED = ("group", "m1", "i.1")
-
-
-def gaps(look: UndecidedLook) -> list[tuple[int, int]]:
-    return [(gap.first, gap.last) for gap in look.gaps]
-
-
-@pytest.mark.slow
-def test_a_log_is_read_by_parts_that_go_on_from_each_other(kafka, topic):
-    name = topic()
-    for _ in range(3):
-        kafka.produce_transaction(name, [b"x"] * 4)  # and a marker, at 4, 9 and 14
-    looks = UndecidedLooks(KafkaCluster(kafka.bootstrap, {}, 15_000), call_s=0.0)
-    ranges = tuple(LogRange(name, OffsetRange("id", 0, *ends)) for ends in ((0, 9), (11, 14)))
-    reached = []
-    while not reached or reached[-1] < 14:
-        look = looks.go_on(ASKED, ranges, read_committed=False)
-        reached.append(look.read)
-    assert reached == sorted(set(reached)) and len(reached) > 1, "each part goes on from the one before"
-    assert gaps(look) == [(4, 4), (9, 9), (14, 14)]
-    assert gaps(looks.go_on(ASKED, ranges, read_committed=False)) == gaps(look), "and is not read again"
 
 
 @pytest.mark.soak

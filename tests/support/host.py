@@ -19,6 +19,7 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, e
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.hosts import owner_requests
 from coordinator.service.hosts.gateway import Gateway, OwnerAway
+from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.state_log.owner_state import OwnerState
 from tests.support.waiting import wait_until
 
@@ -76,6 +77,11 @@ class Host:
 
     def owns(self, group: str) -> bool:
         return bool(self.coordinator.runtime.tenure(group))
+
+    def owner_of(self, group: str) -> Any:
+        """The owner in the group's log."""
+        topic = self.coordinator.state._topic
+        return groups_in(topic, [topic.partition_of(group)])[group]
 
     @property
     def gateway(self) -> Any:

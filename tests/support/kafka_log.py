@@ -1,33 +1,39 @@
-"""Reads a partition's log with a plain consumer."""
+"""Reads a topic's log with a plain consumer; nothing of the project's own reading is used."""
 
-import confluent_kafka
-from confluent_kafka import Consumer, TopicPartition
+from __future__ import annotations
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+ANSWER_WITHIN_S = 60
 
 
-def read_all(bootstrap: str, topic: str, *, partition: int = 0, isolation: str = "read_committed") -> dict[int, bytes]:
-    """Every record of a partition that there is now, by offset."""
+def messages_of(
+    bootstrap: str, topic: str, *, partition: int | None = None, isolation: str = "read_committed"
+) -> list[Message]:
+    """Every record that there is now, of one partition or of all, by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "reads-without-a-group",
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "log_level": 0,
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
-        return dict(iter(lambda: _next(consumer), None))
+        all_of_them = consumer.list_topics(topic, ANSWER_WITHIN_S).topics[topic].partitions
+        numbers = [*all_of_them] if partition is None else [partition]
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        found, ended = [], set()
+        while len(ended) < len(numbers):
+            message = consumer.poll(ANSWER_WITHIN_S)
+            assert message is not None, f"the end of {topic} did not come within {ANSWER_WITHIN_S} s"
+            if message.error() is None:
+                found.append(message)
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
     finally:
         consumer.close()
-
-
-def _next(consumer: Consumer) -> tuple[int, bytes] | None:
-    message = consumer.poll(60)
-    assert message is not None, "the partition's end did not come within 60 s"
-    if message.error():
-        assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-        return None
-    return message.offset(), message.value()
+    return sorted(found, key=lambda each: (each.partition() or 0, each.offset() or 0))

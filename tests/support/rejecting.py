@@ -1,4 +1,4 @@
-"""A coordinator in this process with one ShareConsumer of a group that has a dead letter topic; and what lies there."""
+"""A coordinator in this process with one ShareConsumer of a group that has a dead letter topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections import Counter
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import DISPOSITION, MESSAGE, Origin, parse_headers
@@ -24,7 +24,6 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.coordinator import Coordinator
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 
 PREFIX = "errors.deadletterqueue."
@@ -161,23 +160,6 @@ class Rejecting:
     def _counts(self) -> tuple[int, int]:
         found = self.partitions()
         return sum(p.archived_total for p in found), sum(p.archiving for p in found)
-
-
-def read_all(kafka: KafkaBroker, topic: str) -> list[Message]:
-    """All records of a topic, as they lie in their partitions."""
-    partitions = sorted(kafka.admin.list_topics(topic).topics[topic].partitions)
-    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer({**config, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        for message in consumer.consume(10_000, 0.5):
-            if message.error() is None:
-                found.append(message)
-            else:
-                ended.add(message.partition())
-    consumer.close()
-    return found
 
 
 def origins(messages: list[Message]) -> Counter[Origin | None]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from coordinator.core.record_state import TERMINAL
 from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.kafka_log import read_all
+from tests.support.kafka_log import messages_of
 from tests.support.kafka_partition_log import apply_update
 from tests.support.state_records import snapshot_of, update_of
 
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 def printed(kafka: KafkaBroker, topic: str, partition: int) -> list[dict[str, Any]]:
     """The records that the formatter prints of one partition, from its beginning to its end now."""
-    records = len(read_all(kafka.bootstrap, topic, partition=partition))
+    records = len(messages_of(kafka.bootstrap, topic, partition=partition))
     if not records:
         return []
     arguments = ["--bootstrap-server", kafka.bootstrap, "--topic", topic, "--partition", str(partition)]
