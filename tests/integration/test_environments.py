@@ -30,6 +30,7 @@ WITHOUT = {
 """The programs and pages that no environment runs, and the reason."""
 NOT_THERE = {
     ("queue.py", KIT): "whether pytest has imported Python's queue before depends on its plugins",
+    ("queue.py", "docs/do/dead-letters.md: Redrive"): "a redrive needs no module that needs Python's queue",
     ("queue.py", SPARK): "Spark itself can't be imported: py4j needs Python's queue",
     ("secrets.py and email.py", "docs/run/watching.md: Views: groups as tables"): "pandas needs Python's secrets",
 }
