@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -33,8 +34,8 @@ TIMEOUT_S = 300
 
 
 class Divided(NamedTuple):
-    """Seconds until each query worked on one partition, from the start of the second query; and until the one worked on
-    both, from the end of the other by stop() and by SIGKILL. ``job`` has the outputs."""
+    """Seconds until each query had one partition, from the start of the second query; and until the one had both, from
+    the end of the other by stop() and by SIGKILL. ``job`` has the outputs."""
 
     job: ShareJob
     works: float
@@ -137,11 +138,22 @@ class Queries:
 
         return self.wait(has_them, f"{name} has records of {partitions}")
 
+    def wait_done(self, name: str) -> None:
+        """Wait until the query has written rows of records that are done, and that no other query gets: a batch is in
+        Spark's log, where :meth:`newest` finds it, before it is written."""
+        (topic,) = self.job.topics
+
+        def has_done() -> bool:
+            group = describe(self.job)  # first: what is done now has been written
+            rows = self.job.output().last_deliveries().of(name).rows
+            return bool((rows["offset"] < rows["partition"].map(partial(group.start_offset, topic))).any())
+
+        self.wait(has_done, f"{name} has written rows of records that are done")
+
     def finish(self) -> None:
         """Produce no more, and wait until all records are done."""
         self._producing.close()
         self.wait(lambda: describe(self.job).lag() == 0, "all records are done")
-        forget_clients()
 
 
 def order_rows(broker: KafkaBroker, rounds: int) -> list[Row]:
@@ -174,6 +186,7 @@ def divided_s(broker: KafkaBroker, folder: Path) -> Divided:
         began = time.time()
         queries.start(leaves, "b")
         works = queries.wait_divided() - began
+        queries.wait_done("b")
         queries.stop("b")
         began = time.time()
         after_stop = queries.wait_for("a", {0, 1}) - began
@@ -193,6 +206,7 @@ def owner_killed_s(broker: KafkaBroker, folder: Path) -> OwnerKilled:
         killed, stays = queries.program(one), queries.program(two)
         queries.start(killed, "a")
         queries.wait_for("a", {0, 1})
+        queries.wait_done("a")
         queries.start(stays, "b")
         queries.wait_divided()
         began, own = time.time(), set(queries.newest("b")[1])
@@ -210,4 +224,5 @@ def _play(broker: KafkaBroker, folder: Path) -> Iterator[Queries]:
     with contextlib.ExitStack() as ends:
         ends.enter_context(patch.dict(os.environ, {RUNTIME: str(folder)}))  # where coordinators are looked for
         ends.callback(kill_coordinators, folder)
+        ends.callback(forget_clients)
         yield Queries(broker, folder, ends)
