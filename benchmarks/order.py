@@ -182,6 +182,7 @@ def divided_s(broker: KafkaBroker, folder: Path) -> Divided:
         stays, leaves, returns = (queries.program(folder / "one") for _ in range(3))
         queries.start(stays, "a")
         queries.wait_for("a", {0, 1})
+        queries.wait_done("a")  # Spark's first batch takes seconds
         leaves.wait_ready()
         began = time.time()
         queries.start(leaves, "b")
@@ -209,7 +210,9 @@ def owner_killed_s(broker: KafkaBroker, folder: Path) -> OwnerKilled:
         queries.wait_done("a")
         queries.start(stays, "b")
         queries.wait_divided()
-        began, own = time.time(), set(queries.newest("b")[1])
+        own = set(queries.newest("b")[1])
+        queries.wait_done("b")
+        began = time.time()
         queries.kill("a")
         kill_coordinators(one)
         next_batch = queries.wait_for("b", own) - began
