@@ -172,9 +172,8 @@ def commit_batch(
     files = [file for task in tasks for file in task.files]
     if sink.archive:
         check_files(sink.archive, files)
-    runs, contradicting = settled(
-        coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
-    )
+    runs_of_tasks = (pa.ipc.open_stream(task.runs).read_all() for task in tasks)
+    runs, contradicting = settled(coalesce(pa.concat_tables([SCHEMA.empty_table(), *runs_of_tasks])))
     request = StageOutcomes(
         group_id=sink.options.group_id,
         incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
@@ -268,7 +267,3 @@ def _to_bytes(runs: pa.Table) -> bytes:
     with pa.ipc.new_stream(stream, runs.schema) as writer:
         writer.write_table(runs)
     return bytes(stream.getvalue().to_pybytes())
-
-
-def _from_bytes(runs: bytes) -> pa.Table:
-    return pa.ipc.open_stream(runs).read_all()

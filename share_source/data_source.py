@@ -75,7 +75,10 @@ class ShareGroupDataSource(DataSource):
             if VIEW in self.options:
                 raise ViewIsNoStream()
             options = SourceOptions.parse(self.options)
-            _check_schema(schema, spark_schema(options.include_headers))
+            own = spark_schema(options.include_headers)
+            if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
+                columns = schema.simpleString().removeprefix("struct<").removesuffix(">")
+                raise SchemaRefused(columns=columns, fixed=", ".join(own.names))
         except ShareGroupError as error:
             return RefusedReader(error)
         if HAS_ADMISSION_CONTROL:
@@ -99,9 +102,3 @@ class ShareGroupDataSource(DataSource):
         from share_source.views.reader import ViewOptions, ViewReader
 
         return ViewReader(ViewOptions.parse(self.options))
-
-
-def _check_schema(schema: StructType, own: StructType) -> None:
-    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
-        columns = schema.simpleString().removeprefix("struct<").removesuffix(">")
-        raise SchemaRefused(columns=columns, fixed=", ".join(own.names))

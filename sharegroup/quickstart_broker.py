@@ -17,11 +17,10 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.admin_messages import ListGroups
 from sharegroup.demo.broker_front import HOST, PortNotFree
 from sharegroup.demo.command import missing_for_spark
-from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.group import GroupState, group_state
 from sharegroup.demo.local_broker import LocalBroker, local_broker
 from sharegroup.demo.orders import TOPIC, Orders
-from sharegroup.demo.processes import ENDING, undisturbed
+from sharegroup.demo.processes import ENDING, DemoFailed, undisturbed
 from sharegroup.demo.programs import BROKER_PORT, READING, program
 
 DEAD_LETTERS = "dlq.payments"

@@ -59,7 +59,12 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
                 return
             console().print(screen(lines, looks.read_from))
             return
-        _draw(looks, interval)
+        from rich.live import Live
+
+        with suppress(KeyboardInterrupt), Live(screen(looks.lines, looks.read_from), screen=True) as live:
+            while True:
+                time.sleep(interval)
+                live.update(next_screen(looks), refresh=True)
 
 
 def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
@@ -70,15 +75,6 @@ def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
     for line in lines:
         if line.state == "Dead" and line.group_id in named:
             raise GroupIdNotFound(group_id=line.group_id)
-
-
-def _draw(looks: Looks, interval_s: float) -> None:
-    from rich.live import Live
-
-    with suppress(KeyboardInterrupt), Live(screen(looks.lines, looks.read_from), screen=True) as live:
-        while True:
-            time.sleep(interval_s)
-            live.update(next_screen(looks), refresh=True)
 
 
 def next_screen(looks: Looks) -> RenderableType:

@@ -24,12 +24,7 @@ Beside = Callable[[Standalone, str], contextlib.AbstractContextManager[object]]
 """A function that a process runs beside its coordinator, which serves at this address."""
 
 
-def nothing(standalone: Standalone, address: str) -> contextlib.AbstractContextManager[object]:
-    """Run nothing beside the coordinator."""
-    return contextlib.nullcontext()
-
-
-def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> None:
+def serve(standalone: Standalone, log_format: str, beside: Beside) -> None:
     """Serve until SIGTERM or SIGINT. ``beside``: runs while the coordinator serves. Raises ShareGroupError if the
     token, the listener, the store or Kafka does not let it start."""
     tokens, listener = standalone.tokens(), standalone.listener()

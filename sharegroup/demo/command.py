@@ -12,8 +12,7 @@ import sys
 import click
 
 from coordinator.protocol.errors import ShareGroupError
-from sharegroup.demo.errors import DemoFailed
-from sharegroup.demo.processes import ENDING
+from sharegroup.demo.processes import ENDING, DemoFailed
 
 _MINIMUM_JAVA = 17
 _INTERRUPTED = 130

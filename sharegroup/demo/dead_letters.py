@@ -12,8 +12,8 @@ from coordinator.dead_letters.record_format import parse_headers
 from coordinator.kafka.librdkafka import WITHOUT_A_GROUP
 from coordinator.kafka.record_headers import headers_of
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
-from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.orders import Record
+from sharegroup.demo.processes import DemoFailed
 
 TOPIC = "dlq.billing"
 _AT_ONCE = 1_000

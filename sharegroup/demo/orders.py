@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from sharegroup.demo.errors import DemoFailed
+from sharegroup.demo.processes import DemoFailed
 
 TOPIC = "orders"
 PARTITION = 0

@@ -20,6 +20,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the demo early: Ctrl-C, `kill`, a closed terminal."""
 
 
+class DemoFailed(Exception):
+    """A step of the demo failed, which ends the demo early; the message names the step and the reason."""
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Run the ``with`` block to its end, and raise an interrupt after it. Ignored signals stay ignored."""
@@ -43,7 +47,9 @@ def kill_coordinators(runtime: Path, key: str = "*") -> None:
             is_coordinator = "coordinator.service" in _command(pid)  # else another program has the pid by now
             if is_coordinator and pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
-                _wait_for_end(pid)
+                until_s = time.monotonic() + _END_WITHIN_S
+                while time.monotonic() < until_s and any(pid == other and s[:1] != "Z" for other, s in _processes()):
+                    time.sleep(0.02)
 
 
 def signal_session(session: int, number: int) -> int:
@@ -93,9 +99,3 @@ def _command(pid: int) -> str:
 
 def _ps(*arguments: str) -> str:
     return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
-
-
-def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + _END_WITHIN_S
-    while time.monotonic() < deadline and any(pid == other and status[:1] != "Z" for other, status in _processes()):
-        time.sleep(0.02)

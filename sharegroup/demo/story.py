@@ -18,12 +18,11 @@ from coordinator.client.client import CoordinatorClient
 from sharegroup.demo.checks import Outcome, key_of
 from sharegroup.demo.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from sharegroup.demo.dead_letters import DeadLetters
-from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.group import GROUP_ID, group_state
 from sharegroup.demo.local_broker import local_broker
 from sharegroup.demo.orders import TOPIC, Orders, is_broken
 from sharegroup.demo.payments import Payments, times_busy
-from sharegroup.demo.processes import undisturbed
+from sharegroup.demo.processes import DemoFailed, undisturbed
 from sharegroup.demo.query import TASKS, KilledBatch, Query
 from sharegroup.demo.screen import Row, Screen, View
 from sharegroup.demo.workspace import Workspace
