@@ -187,8 +187,7 @@ def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The option's word, one of ``choices`` in any case; the first one if it is not set. Raises InvalidOption if it is
-    none of them."""
+    """The option's word, one of ``choices`` in any case; the first if it is not set. Raises InvalidOption otherwise."""
     text = given.get(name.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise InvalidOption(option=name, problem=f"{text!r} is not {' or '.join(choices)}.")

@@ -32,8 +32,7 @@ from coordinator.protocol.errors import (
 
 BROKER_TIMEOUT_S = 15.0
 ATTEMPT_S = 1.0
-"""One attempt takes this many seconds. After each, librdkafka's own errors are checked: waiting after a refusal is
-useless."""
+"""One attempt takes this many seconds. Then librdkafka's own errors are checked: waiting after a refusal is useless."""
 CLOSED_S = 3.0
 """Brokers that only close connections are an error after this many seconds: a starting broker closes some."""
 NOBODY_S = 10.0

@@ -47,8 +47,7 @@ MAX_SHOWN = 500
 """A sentence shows up to this many characters of a field, whose length a user or a program may choose."""
 
 _END = 150
-"""A longer field is cut in its middle, and keeps this many characters of its end, since a reason ends with the way
-out."""
+"""A longer field is cut in its middle, and keeps this many characters of its end, as a reason ends with the way out."""
 
 
 def _shown(value: Any) -> Any:

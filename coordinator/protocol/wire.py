@@ -104,8 +104,7 @@ class LaunchSettings(Message, frozen=True, tag=False):
 
 
 class Started(Message, frozen=True):
-    """The first line that a coordinator process writes to its standard output, once it serves and its endpoint file is
-    written."""
+    """The first line that a coordinator process writes to standard output, once it serves and has its endpoint file."""
 
 
 DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -150,8 +150,7 @@ class KafkaState:
         return self._hosts
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the state topic. If another process serves a group, the listing names that process, which knows
-        the state."""
+        """The state topic's groups. If another process serves one, the listing names that process, which knows it."""
         topic, me, listings = self._topic, self._ownership.me, []
         for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
             is_mine = owner is None or owner.released or owner.installation_id == me.installation_id

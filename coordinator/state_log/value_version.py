@@ -32,8 +32,7 @@ def has_content(value: bytes, content: bytes) -> bool:
 
 
 def content_of(value: bytes) -> bytes:
-    """The content after the format version. Raises UnknownFormat if the value has a version that this one does not
-    read, or none."""
+    """The content after the format version. Raises UnknownFormat if there is none, or one that is not read here."""
     if not value.startswith(_READ):
         check_version(INT16.unpack_from(value)[0] if len(value) >= INT16.size else None, STATE_RECORDS)
     return value[INT16.size :]

@@ -194,8 +194,7 @@ class Reader:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the brokers answer the client, with a refusal or at the end of the log: a new client would get no
-        more."""
+        """Whether the brokers answer the client, with a refusal or at the log's end: a new client would get no more."""
         return bool(self.consumer.refused) or self._ended.issuperset(self._open)
 
     def _renew(self, why: str = f"No record came for {RENEW_S:.0f} s") -> None:

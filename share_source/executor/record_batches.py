@@ -26,8 +26,7 @@ BATCH_BYTES = 8 << 20
 HEADER_BYTES = 16
 """A header counts as this many bytes, plus its name and value, here and in the compiled reader."""
 MANY_RUNS = 100
-"""With more runs of one delivery count than this, columns are built record by record, since an Arrow array for each run
-costs more."""
+"""With more runs of one delivery count than this, columns are built record by record, as arrays of runs cost more."""
 
 _TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's plus one
 _US_IN_MS = 1000

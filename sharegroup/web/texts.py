@@ -34,8 +34,7 @@ def is_text(character: str) -> bool:
 
 
 def clean(text: str, kept: str = "") -> str:
-    """Replace control characters that are not in ``kept`` by U+FFFD. Characters that change the direction are written
-    as ⟨U+202E⟩."""
+    """Replace control characters not in ``kept`` by U+FFFD. Characters that change the direction become ⟨U+202E⟩."""
     shown = "".join(each if each in kept or unicodedata.category(each) not in _NO_TEXT else "\ufffd" for each in text)
     return _BIDI.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", shown)
 

@@ -125,8 +125,7 @@ class TopicToRead:
         return KafkaStore(self.topic, self.topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:
-        """The end of the log that has the group; None: there is no state topic. Raises StateTopicMissing if it was
-        deleted."""
+        """The end of the log with the group; None: there is no topic. Raises StateTopicMissing if it was deleted."""
         if self.topic is None:
             return None
         return self.topic.offset(self.topic.partition_of(group_id), LATEST, read_committed=True)

@@ -189,8 +189,7 @@ class Counters:
 
     @contextlib.contextmanager
     def handling(self, request: Request[Any]) -> Iterator[None]:
-        """A context that counts a request, and its error if it is refused. Not counted: requests for groups on other
-        hosts."""
+        """A context that counts a request, and its error if it is refused. Not counted: those for groups elsewhere."""
         name = type(request).__name__
         try:
             yield

@@ -98,8 +98,7 @@ class LostLogs:
         return list(found.values())
 
     def _look_again(self, known: KnownTopics, topics: Mapping[str, str]) -> bool:
-        """Ask again for topics that the brokers did not show, and archive those that are deleted. Returns whether one
-        is in doubt."""
+        """Ask again for topics that brokers did not show, and archive deleted ones. Returns whether one is in doubt."""
         look = self._watch.doubts.look
         try:
             looked = look(self._watch.cluster, topics, known.group_id, topic_ids=True, past=known.past)

@@ -22,8 +22,7 @@ SCHEMA = pa.schema(
         pa.field("acknowledge_type", pa.int8(), nullable=False),
     ]
 )
-"""A row holds a record's receipt and its outcome, numbered as in KIP-932: 0 gap, 1 ACCEPT, 2 RELEASE, 3 REJECT,
-4 RENEW."""
+"""A row holds a record's receipt and outcome, numbered as in KIP-932: 0 gap, 1 ACCEPT, 2 RELEASE, 3 REJECT, 4 RENEW."""
 
 _SAME = ("topic_id", "partition", "delivery_count", "acknowledge_type")
 

@@ -239,8 +239,7 @@ class CoordinatorRuntime:
         self._expire(round_)
 
     def _must_wait(self, round_: Round, submission: Submission) -> bool:
-        """Whether the request would load a group that this round has deleted: the store has the deletion only after the
-        round."""
+        """Whether the request would load a group that this round has deleted: the store has it until the round ends."""
         group = self.groups.get(submission.group_id)
         claims = submission.access is Access.CLAIM and submission.group_id in round_.records
         return claims and group is not None and not group.exists

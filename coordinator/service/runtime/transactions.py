@@ -210,8 +210,7 @@ def _altered(group: ShareGroup, plan_id: str) -> dict[str, Any]:
 
 
 def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
-    """Returns the partitions that the brokers answered for, without deleted topics and topic ids that may not be
-    registered."""
+    """Returns the partitions that brokers answered for, without deleted topics and ids that may not be registered."""
     past = past_ids(group)
     return [
         p

@@ -149,8 +149,7 @@ def _last_stable(topic: StateTopic, partition: int) -> int:
 
 
 def _has_moved(topic: StateTopic, partition: int, offset: int) -> bool:
-    """Whether the last stable offset moves within MARKER_S: Kafka answers the end of a transaction before it writes the
-    marker."""
+    """Whether the last stable offset moves within MARKER_S: Kafka confirms the end before it writes the marker."""
     look = retry_until(MARKER_S, wait_fixed(0.05), retry_if_result(lambda has_moved: not has_moved))
     return bool(look(lambda: _last_stable(topic, partition) != offset))
 
