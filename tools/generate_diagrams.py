@@ -15,12 +15,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from coordinator.core import plan_state, record_state  # noqa: E402
+from coordinator.core import record_state  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
     ("docs/learn/concepts.md", "records"): record_state.TRANSITIONS,
-    ("docs/trust/protocol.md", "plans"): plan_state.TRANSITIONS,
 }
 """For each diagram its page, its name there, and the table to draw."""
 
