@@ -42,212 +42,169 @@ from tests.protocol.worlds import (
 ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """One fault of each kind."""
 
-WALKS = {
+LONG, SLOW = "long", "slow"
+"""LONG: `make soak` walks it, and `make test-all` walks its short form, which has one fault less. SLOW: `make test`
+leaves it out, since it takes longer than about three seconds, also in its short form."""
+
+WALKS: dict[str, tuple[Any, ...]] = {
     "anything goes wrong once": (TWO, ANYTHING),
-    "losses are passed over": (Setting(fail_on_data_loss=False), ANYTHING),
-    "a consumer takes part": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, lost=1)),
-    "a consumer signals, and its requests come late": (WORK, Budget(2, expiries=2, delays=1)),
-    "a consumer signals, falls silent, and dies": (WORK, Budget(2, crashes=1, expiries=2, pauses=1)),
-    "a consumer signals, and coordinators come and go": (WORK, Budget(2, restarts=1, takeovers=1, expiries=1)),
-    "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2)),
-    "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1)),
-    "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1)),
-    "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1)),
-    "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1)),
-    "a sink rejects a record": (REJECTS, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, delays=1)),
+    "losses are passed over": (Setting(fail_on_data_loss=False), ANYTHING, SLOW),
+    "a consumer takes part": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, lost=1), LONG),
+    "a consumer signals, and its requests come late": (WORK, Budget(2, expiries=2, delays=1), LONG, SLOW),
+    "a consumer signals, falls silent, and dies": (WORK, Budget(2, crashes=1, expiries=2, pauses=1), LONG, SLOW),
+    "a consumer signals, and coordinators come and go": (
+        WORK,
+        Budget(2, restarts=1, takeovers=1, expiries=1),
+        LONG,
+        SLOW,
+    ),
+    "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2), LONG, SLOW),
+    "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1), LONG),
+    "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1), LONG, SLOW),
+    "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1), LONG, SLOW),
+    "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1), LONG, SLOW),
+    "a sink rejects a record": (REJECTS, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, delays=1), LONG, SLOW),
     "a sink gives records back": (
         Setting(records=1, most=(1, 1), limit=2, sink=("accept",), gives_back=1),
         Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1),
+        LONG,
+        SLOW,
     ),
     "a sink says one thing and then another": (
         ROLLS,
         Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, lost=1, delays=1),
+        LONG,
     ),
     "a sink that is silent of a record releases it": (
         SILENT,
         Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, delays=1),
+        LONG,
     ),
-    "a sink decides anew into a target that replaces": (
-        REPLACED,
-        Budget(2, crashes=2, restarts=1, delays=1),
-    ),
+    "a sink decides anew into a target that replaces": (REPLACED, Budget(2, crashes=2, restarts=1, delays=1), LONG),
     "a sink that may be silent writes into a target that replaces": (
         SILENT_AND_REPLACED,
         Budget(2, crashes=2, restarts=1, delays=1),
+        LONG,
     ),
     "a sink names one record and passes the other over": (
         Setting(records=2, most=(2,), sink=("accept", "nothing")),
         Budget(1, crashes=1, restarts=1, takeovers=1, expiries=1, lost=1, delays=1),
+        SLOW,
     ),
     "one of two queries with sinks is silent": (
         Setting(records=1, most=(1, 1), limit=2, sink=("accept", "nothing")),
         Budget(1, crashes=1, restarts=1, lost=1, delays=1),
+        SLOW,
     ),
     "a sink accepts, or rejects": (
         Setting(records=1, most=(1, 1), sink=("accept", "reject")),
         Budget(2, crashes=2, restarts=1, expiries=1, pauses=1, delays=1),
+        LONG,
     ),
-    "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
-    "records are quarantined": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
-    "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1)),
+    "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1), LONG, SLOW),
+    "records are quarantined": (Setting(limit=2), Budget(2, crashes=2, expiries=1), SLOW),
+    "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1), SLOW),
     "configs change where silence accepts": (IMPLICIT, Budget(2, crashes=1, restarts=1, configs=1)),
-    "configs change where silence releases": (SILENT, Budget(2, crashes=1, restarts=1, configs=2)),
-    "a query has a mode of its own": (OWN_MODE, Budget(2, crashes=1, configs=1)),
-    "the topic is made anew": (ONE_RECORD, Budget(2, crashes=1, topics=1)),
+    "configs change where silence releases": (SILENT, Budget(2, crashes=1, restarts=1, configs=2), LONG),
+    "a query has a mode of its own": (OWN_MODE, Budget(2, crashes=1, configs=1), SLOW),
+    "the topic is made anew": (ONE_RECORD, Budget(2, crashes=1, topics=1), LONG),
     "the topic is made anew twice": (
         Setting(records=1, most=(1,), fail_on_data_loss=False),
         Budget(2, crashes=1, delays=1, topics=2),
+        SLOW,
     ),
     "the topic that a sink decides is made anew": (
         Setting(records=1, most=(1,), sink=("accept", "reject")),
         Budget(2, crashes=1, restarts=1, topics=1),
+        SLOW,
     ),
     "the topic gets a partition": (
         ONE_RECORD,
         Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1, pauses=1, lost=1, delays=1, partitions=1),
+        LONG,
     ),
     "the topic gets partitions while its log moves": (
         Setting(records=1, most=(2,)),
         Budget(3, crashes=1, retention=1, partitions=2),
+        SLOW,
     ),
-    "records are in order": (ORDERED, Budget(2, crashes=1, expiries=1, pauses=1, delays=1)),
+    "records are in order": (ORDERED, Budget(2, crashes=1, expiries=1, pauses=1, delays=1), SLOW),
     "records in order are quarantined": (
         Setting(records=3, most=(3, 1), limit=2, ordered=True),
         Budget(2, crashes=2, expiries=1),
+        SLOW,
     ),
     "a topic in order gets a partition": (
         ORDERED,
         Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, partitions=1),
+        LONG,
+        SLOW,
     ),
     "a sink defers records of two partitions": (
         DEFERS,
         Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
+        LONG,
+        SLOW,
     ),
     "a sink in order defers what follows": (
         DEFERS_IN_ORDER,
         Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
+        LONG,
+        SLOW,
     ),
-    "a query never comes back": (
-        TWO,
-        Budget(2, crashes=1, restarts=1, expiries=1, departures=1),
-    ),
+    "a query never comes back": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, departures=1), LONG),
     "a query with a sink never comes back": (
         Setting(records=1, most=(1, 1), sink=("accept", "reject")),
         Budget(2, crashes=1, restarts=1, departures=1),
+        LONG,
     ),
-    "latestOffset has no start": (Setting(without_start=True), ANYTHING),
+    "latestOffset has no start": (Setting(without_start=True), ANYTHING, SLOW),
     "latestOffset has no start and queries die twice": (
         Setting(without_start=True),
         Budget(2, crashes=2, expiries=1, lost=1),
+        LONG,
     ),
     "a driver is stopped and latestOffset has no start": (
         Setting(records=3, most=(1,), fetches=1, without_start=True),
         Budget(2, expiries=1, stops=1),
+        LONG,
+        SLOW,
     ),
     "a sink decides anew and latestOffset has no start": (
         Setting(records=1, most=(1,), sink=("accept", "release"), without_start=True),
         Budget(2, crashes=2, restarts=1, delays=1),
+        LONG,
     ),
-    "two queries die with their coordinator": (
-        ONE_RECORD,
-        Budget(3, crashes=2, restarts=1, expiries=1),
-    ),
-    "an owner on another host falls silent": (HOSTS, Budget(2, delays=1, silences=1)),
+    "two queries die with their coordinator": (ONE_RECORD, Budget(3, crashes=2, restarts=1, expiries=1), LONG, SLOW),
+    "an owner on another host falls silent": (HOSTS, Budget(2, delays=1, silences=1), LONG),
     "anything goes wrong on two hosts": (
         HOSTS,
         Budget(1, crashes=1, restarts=1, expiries=1, pauses=1, lost=1, delays=1, silences=1, releases=1),
+        SLOW,
     ),
-    "owners on two hosts can't be asked": (HOSTS_NOT_ASKED, Budget(0)),
+    "owners on two hosts can't be asked": (HOSTS_NOT_ASKED, Budget(0), SLOW),
 }
-
-
-LONG_WALKS = {
-    "a sink defers records of two partitions",
-    "a sink in order defers what follows",
-    "a topic in order gets a partition",
-    "a consumer takes part",
-    "a consumer signals, and its requests come late",
-    "a consumer signals, falls silent, and dies",
-    "a consumer signals, and coordinators come and go",
-    "the log moves",
-    "a coordinator lives on",
-    "requests come twice",
-    "a driver is stopped",
-    "a driver is stopped while the log moves",
-    "a sink rejects a record",
-    "a sink gives records back",
-    "a sink says one thing and then another",
-    "a sink that is silent of a record releases it",
-    "a sink decides anew into a target that replaces",
-    "a sink that may be silent writes into a target that replaces",
-    "a sink accepts, or rejects",
-    "records are isolated",
-    "configs change where silence releases",
-    "the topic is made anew",
-    "the topic gets a partition",
-    "a query never comes back",
-    "a query with a sink never comes back",
-    "a sink decides anew and latestOffset has no start",
-    "two queries die with their coordinator",
-    "latestOffset has no start and queries die twice",
-    "a driver is stopped and latestOffset has no start",
-    "an owner on another host falls silent",
-}
-"""`make soak` walks these; `make test-all` walks their short form, which has one fault less."""
-SLOW_WALKS = {
-    "a sink defers records of two partitions",
-    "a sink in order defers what follows",
-    "records are in order",
-    "records in order are quarantined",
-    "a topic in order gets a partition",
-    "the log moves",
-    "a driver is stopped",
-    "a driver is stopped and latestOffset has no start",
-    "the topic is made anew twice",
-    "the topic gets partitions while its log moves",
-    "losses are passed over",
-    "a consumer signals, and its requests come late",
-    "a consumer signals, falls silent, and dies",
-    "a consumer signals, and coordinators come and go",
-    "requests come twice",
-    "a driver is stopped while the log moves",
-    "a sink rejects a record",
-    "a sink gives records back",
-    "a sink names one record and passes the other over",
-    "one of two queries with sinks is silent",
-    "records are quarantined",
-    "records are isolated",
-    "a coordinator stands still",
-    "a query has a mode of its own",
-    "the topic that a sink decides is made anew",
-    "latestOffset has no start",
-    "two queries die with their coordinator",
-    "anything goes wrong on two hosts",
-    "owners on two hosts can't be asked",
-}
-"""`make test` leaves these out: they take longer than about three seconds, also in their short form."""
+"""Each walk's setting, budget and length."""
 
 
 def short_form(name: str) -> tuple[Setting, Budget]:
     """Returns the walk that `make test-all` makes."""
-    setting, budget = WALKS[name]
-    return setting, budget._replace(total=budget.total - 1) if name in LONG_WALKS else budget
+    setting, budget, *length = WALKS[name]
+    return setting, budget._replace(total=budget.total - 1) if LONG in length else budget
 
 
 def walks() -> Iterator[Any]:
     """Each walk with its whole budget, and the short form of each long one."""
-    for name, (setting, budget) in WALKS.items():
-        words, slow = name.replace(" ", "-"), [pytest.mark.slow] if name in SLOW_WALKS else []
-        if name in LONG_WALKS:
+    for name, (setting, budget, *length) in WALKS.items():
+        words, slow = name.replace(" ", "-"), [pytest.mark.slow] if SLOW in length else []
+        if LONG in length:
             yield pytest.param(setting, budget, id=words, marks=pytest.mark.soak)
-            yield pytest.param(*short_form(name), id=f"short-{words}", marks=slow)
-        else:
-            yield pytest.param(setting, budget, id=words, marks=slow)
+            words = f"short-{words}"
+        yield pytest.param(*short_form(name), id=words, marks=slow)
 
 
 def test_every_long_walk_has_two_things_or_more_that_go_wrong() -> None:
-    assert not (LONG_WALKS | SLOW_WALKS) - set(WALKS)
-    assert all(WALKS[name][1].total >= 2 for name in LONG_WALKS)
+    assert all(budget.total >= 2 for _, budget, *length in WALKS.values() if LONG in length)
 
 
 @pytest.mark.parametrize(("setting", "budget"), list(walks()))
