@@ -145,7 +145,7 @@ RECORDS_GO = [
     shown(
         "explicit mode, and a query whose sink decides nothing",
         NothingDecided(group_id="billing"),
-        "tests/unit/core/test_explicit_mode.py::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
+        "tests/unit/core/test_outcomes.py::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
     ),
     shown(
         "sink: share.acknowledgement.mode=explicit, and a source that names none",

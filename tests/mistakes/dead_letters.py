@@ -108,23 +108,21 @@ def acquire_however_many_dead_letters_wait(patch: Patch) -> None:
         patch.setattr(module, "held_back", lambda partitions: 0)
 
 
-@mistake(
-    rules.RESERVED_TOPICS, tests=("core/test_dead_letter_topic::test_no_dead_letter_goes_to_a_topic_that_is_reserved",)
-)
+@mistake(rules.RESERVED_TOPICS, tests=("core/test_dead_letters::test_no_dead_letter_goes_to_a_topic_that_is_reserved",))
 def write_dead_letters_to_any_topic(patch: Patch) -> None:
     patch.setattr(topic_check, "check_written", lambda topic: None)
 
 
 @mistake(
     rules.DEAD_LETTERS_ARE_WAITED_FOR,
-    tests=("core/test_dead_letter_topic::test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it",),
+    tests=("core/test_dead_letters::test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it",),
 )
 def unset_a_dead_letter_topic_in_use(patch: Patch) -> None:
     patch.setattr(membership, "check_dead_letter_topic_kept", lambda group, config: None)
 
 
 @mistake(
-    rules.READ_ONCE_IS_NOT_READ, tests=("core/test_dead_letter_topic::test_a_topic_that_was_read_once_is_not_read_now",)
+    rules.READ_ONCE_IS_NOT_READ, tests=("core/test_dead_letters::test_a_topic_that_was_read_once_is_not_read_now",)
 )
 def take_every_known_topic_for_read(patch: Patch) -> None:
     patch.setattr(view, "reads_topic", lambda group, topic: topic in group.topics)

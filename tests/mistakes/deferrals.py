@@ -26,7 +26,7 @@ from tests.model.walk import DEFERRING, ORDERED
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import DEFERS
 
-TESTS = "core/test_defer::test_"
+TESTS = "core/test_outcomes::test_"
 DEFER = AcknowledgeType.DEFER
 
 

@@ -49,9 +49,7 @@ def archive_at_the_limit(patch: Patch) -> None:
             patch.setitem(isolation.TRANSITIONS, (stage, event), Stage.GIVEN_UP)
 
 
-@mistake(
-    rules.LIMITS_COMPARE_TRIES, tests=("core/test_delivery_limit::test_limits_compare_tries_never_the_delivery_count",)
-)
+@mistake(rules.LIMITS_COMPARE_TRIES, tests=("core/test_isolation::test_limits_compare_tries_never_the_delivery_count",))
 def compare_the_delivery_count(patch: Patch) -> None:
     patch.setattr(Run, "tries", property(lambda run: run.delivery_count))
 
@@ -102,7 +100,7 @@ def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
 
 @mistake(
     rules.STORED_TIMES_ARE_BOUNDED,
-    tests=("core/test_stored_times::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",),
+    tests=("core/test_lock_index::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",),
     model=126,
 )
 def extend_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:

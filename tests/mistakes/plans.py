@@ -65,7 +65,7 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 
 @mistake(
     rules.OLD_PLAN_IS_REFUSED,
-    tests=("core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",),
+    tests=("core/test_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",),
 )
 def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
     """The newest one is used: it is in Spark's log, and this one can't be."""
@@ -96,7 +96,7 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
 
 @mistake(
     rules.SUPERSEDED_PLAN_STARTS_EMPTY,
-    tests=("core/test_superseded_plans::test_a_superseded_plan_outlives_the_coordinator",),
+    tests=("core/test_plans::test_a_superseded_plan_outlives_the_coordinator",),
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
 )
 def forget_superseded_plans_in_snapshots(patch: Patch) -> None:

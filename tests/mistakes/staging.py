@@ -281,7 +281,7 @@ def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
 
 @mistake(
     rules.STAGING_IS_FENCED,
-    tests=("protocol/test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",),
+    tests=("protocol/test_wire::test_no_two_groups_incarnations_or_topics_have_one_digest",),
 )
 def name_the_group_alone_in_receipts(patch: Patch) -> None:
     """Rows from before a group was deleted, or a topic was made anew, have the receipts of now."""

@@ -111,7 +111,7 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
 
 @mistake(
     rules.MODE_IS_THE_ATTEMPTS,
-    tests=("core/test_explicit_mode::test_a_sink_that_names_another_mode_than_its_batchs_is_refused",),
+    tests=("core/test_outcomes::test_a_sink_that_names_another_mode_than_its_batchs_is_refused",),
     model=0,
 )
 def ignore_a_sinks_own_mode(patch: Patch) -> None:
@@ -156,7 +156,7 @@ def release_gaps(patch: Patch) -> None:
 
 @mistake(
     rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
+    tests=("core/test_outcomes::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def release_without_asking_for_a_sink(patch: Patch) -> None:
@@ -165,7 +165,7 @@ def release_without_asking_for_a_sink(patch: Patch) -> None:
 
 @mistake(
     rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
+    tests=("core/test_outcomes::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def count_a_try_of_what_is_given_back(patch: Patch) -> None:
@@ -179,7 +179,7 @@ def count_a_try_of_what_is_given_back(patch: Patch) -> None:
 
 @mistake(
     rules.EXPLICIT_MODE_RELEASES,
-    tests=("core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
+    tests=("core/test_outcomes::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",),
     model=4,
 )
 def complete_without_a_sink(patch: Patch) -> None:

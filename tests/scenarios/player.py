@@ -24,6 +24,7 @@ Steps (M is a member, C a ShareConsumer, P a plan as in ``i.2``; what is in brac
 - ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
 - ``coordinator restarts [from a snapshot]``: another process loads what was appended, or a snapshot of it.
 - ``history OFFSET``: who had the record, and how each delivery ended, as the log tells it.
+- ``waits``: in order, the record that holds up the partition, for how long by now, and the members that wait.
 - ``says M ERROR [of PROCESS | in a task]``: a process of M ends with this error; ``of``: one whose join was refused.
   ``endings``: the queries that keep ending.
 - ``drain M after P fails OFFSET``: the query goes on until it is given nothing; each batch with the offset fails.
@@ -39,6 +40,7 @@ from typing import Any
 from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks.description import describe_group
+from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import pause_ms
 from coordinator.core.runs import Run
@@ -209,6 +211,17 @@ class Player:
         for each in (member.ending for member in members if member.ending is not None):
             runs = ", and runs again" if each.runs else ""
             yield _line("ending", f"{each.error or 'without a word'}, {each.times} times{runs}")
+
+    def _waits(self) -> Iterable[str]:
+        described = self.group.run(DescribeGroup(group_id="billing"))
+        if (awaited := described.partitions[0].waits_for) is not None:
+            since_ms = self.group.now_ms - (awaited.since_ms or 0)
+            text = f"{awaited.offset}, {awaited.tries} tries, {awaited.stage} since {since_ms} ms"
+            text += f", available in {awaited.until_ms - self.group.now_ms} ms" if awaited.until_ms else ""
+            yield _line("awaited", text + (f", held by {awaited.member_id}" if awaited.member_id else ""))
+        measured = self.group.run(MeasureGroup(group_id="billing"))
+        members = ", ".join(member.member_id for member in described.members if member.waits) or "nobody"
+        yield _line("waits", f"{measured.waiting} partitions, {measured.longest_wait_ms} ms; {members}")
 
     def _says(self, member: str, error: str, *words: str) -> Iterable[str]:
         process = words[1] if words[:1] == ("of",) else None

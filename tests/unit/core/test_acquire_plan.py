@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands import acquire_for_query as acquire_plan
-from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PlanReply
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, offsets, ranges
 
 RELEASE = 2
@@ -39,16 +39,6 @@ def test_a_plan_takes_fresh_records_in_proportion_to_each_partitions_backlog() -
     group.join()
     taken = group.next(limit=40)
     assert (ranges(taken, 0), ranges(taken, 1)) == ([(0, 29, 1)], [(0, 9, 1)])
-
-
-def test_the_lock_limit_holds_for_returned_and_fresh_records_together() -> None:
-    group = scattered(10, **{"share.partition.max.record.locks": "100"})
-    group.ends[0] = 1_000
-    taken = group.next()
-    assert offsets(taken) == 95, "five are held already"
-    assert ranges(taken)[-1] == (10, 99, 1)
-    group.join("m2")
-    assert group.acquire(member="m2") == PlanReply(), "no room is left"
 
 
 @pytest.mark.parametrize("came_back", [10, 50])

@@ -26,26 +26,6 @@ def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> Group
     return group
 
 
-@pytest.mark.parametrize(
-    ("tries", "records", "given"),
-    [
-        (5, 64, 32),
-        (6, 64, 16),
-        (7, 64, 8),
-        (8, 64, 4),
-        (9, 64, 1),
-        (5, 7, 3),
-        (5, 2, 1),
-        (5, 1, 1),
-        (8, 3, 1),
-        (9, 2, 1),
-    ],
-)
-def test_a_run_is_halved_from_half_of_the_tries_on(tries: int, records: int, given: int) -> None:
-    group = came_back(tries, records, then=5)
-    assert fetched(group, 100) == [(0, given - 1, tries + 1)]
-
-
 def test_a_throttled_run_is_not_acquired_together_with_another_run() -> None:
     group = came_back(1, 4)
     throttled = Run(RecordState.AVAILABLE, 5, releases=5)
@@ -86,17 +66,6 @@ def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
     assert fetched(group, 8) == [(0, 7, 2)]
     group = came_back(2, 8, limit=2)
     assert fetched(group, 8) == [(0, 3, 3)], "the limit was lowered: halved, as any other"
-
-
-@pytest.mark.parametrize(("locks", "given"), [(101, 1), (102, 2), (103, 3)])
-def test_the_lock_limit_holds_for_all_returned_records_together(locks: int, given: int) -> None:
-    group = GroupDriver(records=106, **{"share.partition.max.record.locks": str(locks)})
-    group.join("c1", query=False)
-    fetched(group, 100)
-    runs = tuple((offset, offset, Run(RecordState.AVAILABLE, count)) for count, offset in enumerate(range(100, 106), 1))
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
-    assert fetched(group, 10) == [(100 + i, 100 + i, 2 + i) for i in range(given)]
-    assert fetched(group, 10) == []
 
 
 def returned_records(mode: str, **configs: object) -> ShareConsumers:

@@ -17,6 +17,7 @@ from coordinator.protocol.messages import (
     PartitionDescription,
     TopicPartitions,
 )
+from tests.kip932.consumers import ACCEPT, ShareConsumers
 from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched
 from tests.support.sink_driver import DLQ, REJECT, batch, said
 
@@ -114,3 +115,24 @@ def test_a_description_lists_members_with_a_session_first_and_counts_all(monkeyp
     monkeypatch.setattr(group_look, "MOST_MEMBERS", 2)
     said = described(group)
     assert ([member.member_id for member in said.members], said.members_total) == (["c2", "c3"], 3)
+
+
+def lag(group: ShareConsumers, partition: int = 0) -> int | None:
+    return group.describe().partitions[partition].lag
+
+
+def test_a_lag_that_cannot_be_known_is_none() -> None:
+    """KIP-1226, Public Interfaces: where the end of the log is not known there is no lag (Kafka shows -1)."""
+    group = ShareConsumers()
+    group.ends.clear()
+    assert lag(group) is None
+
+
+def test_a_log_that_ends_before_the_window_has_no_negative_lag() -> None:
+    """KIP-1226, Share Partition Lag Computation: an end that was asked for before the last acquisition is answered
+    late; the lag is 0 at least."""
+    group = ShareConsumers()
+    group.fetch("c1", 60)
+    group.acknowledge(ACCEPT, 0, 59)
+    group.ends[0] = 50
+    assert lag(group) == 0

@@ -156,21 +156,14 @@ def test_a_query_that_is_begun_anew_for_each_plan_starves_nothing() -> None:
     assert all(partition.end_offset > 40 for partition in world.group.group.partitions.values())
 
 
-def test_two_queries_in_turn_starve_nothing() -> None:
-    two_queries(0)
-
-
-def test_two_queries_in_the_other_turn_starve_nothing() -> None:
-    two_queries(1)
-
-
 def test_a_consumer_beside_a_stream_starves_nothing() -> None:
     world = World(("m1",), ("c1",))
     world.put(ALONE, COUNT)
     judged(world, lambda turn: "c1", ["c1"])
 
 
-def two_queries(phase: int) -> None:
+@pytest.mark.parametrize("phase", range(2))
+def test_two_queries_in_turn_starve_nothing(phase: int) -> None:
     """Two queries that acquire in turn, each from partitions of its own: one has all of the records that wait."""
     world = World(("m1", "m2"))
     world.put(ALONE, COUNT)

@@ -24,7 +24,8 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import NO_DELAY
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
-from tests.support.group_driver import GroupDriver, acknowledged, fetched, ranges
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges
+from tests.support.quarantine import quarantined_plan
 
 NOW_MS = 1_000_000
 LIMITS = st.integers(2, 8)
@@ -118,3 +119,30 @@ def test_every_stage_is_reached_and_only_giving_up_is_final():
     reached = set(isolation.TRANSITIONS.values())
     left = {before for before, _ in isolation.TRANSITIONS}
     assert (reached, left) == (set(Stage), set(Stage) - {Stage.GIVEN_UP})
+
+
+def test_limits_compare_tries_never_the_delivery_count() -> None:
+    group = GroupDriver(records=10)
+    for _ in range(20):
+        group.join()
+        group.next()
+    group.pass_time(SESSION_MS + 1)
+    group.join("c1", query=False)
+    assert fetched(group, 10) == [(0, 9, 21)], "not throttled: no try was made"
+    group.pass_time(31_000)
+    assert group.dump() == ["[0..9] AVAILABLE 21 1 2"], "not archived either"
+
+
+def test_an_owner_whose_clock_is_behind_delays_no_record_beyond_its_backoff() -> None:
+    group, plan = quarantined_plan()
+    alone = group.next(plan).plan.plan_id
+    group.start(alone)
+    group.restart(alone)
+    backoff_ms = group.partition().runs.first().run.delay_ms  # type: ignore[union-attr]
+    group.now_ms -= 600_000
+    group.crash()
+    group.pass_time(0)
+    group.join()
+    assert not group.next(alone).plan.plan_id
+    group.pass_time(backoff_ms)  # type: ignore[arg-type]
+    assert group.next(alone).plan.plan_id

@@ -12,9 +12,6 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.log_records import DataLost
-from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.record_codec import decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
 from coordinator.protocol.values import OffsetRange
 from tests.support.group_driver import (
@@ -80,14 +77,6 @@ def test_gaps_that_no_member_holds_are_archived_and_are_no_loss() -> None:
     ], "what is held is its holder's to decide; what was never acquired is not known yet"
     assert group.group.unreported_losses == ()
     assert group.partition().archived_total == 5
-
-
-def test_a_loss_that_no_member_held_is_appended_without_a_plan() -> None:
-    group = GroupDriver(records=100)
-    group.join()
-    group.move_log_start(10)
-    for records in (map(decode_record, group.log), snapshot_of(group.group)):
-        assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(None, None)]
 
 
 LATE = [("orders", 0, 0, 4)]

@@ -188,17 +188,6 @@ def test_a_request_of_an_unknown_member_is_refused(request_: Request) -> None:
         request_(group)
 
 
-def test_join_and_heartbeat_return_the_configured_heartbeat_interval() -> None:
-    """KIP-932, ShareGroupHeartbeat API: join and heartbeat answer with the interval, and it can be altered while
-    members are there."""
-    group = ShareConsumers(members=1)
-    beat = Heartbeat(group_id="billing", member_id="c1", member_epoch=1)
-    reply = group.run(beat)
-    assert (reply.heartbeat_interval_ms, reply.session_timeout_ms) == (5_000, SESSION_MS)
-    group.configure(share_heartbeat_interval_ms=9_000)
-    assert group.run(beat).heartbeat_interval_ms == 9_000
-
-
 def test_a_subscription_that_fits_into_no_record_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     joins = JoinGroup(group_id="billing", member_id="m" * 90, process_id="p", topics=("orders",))
     group = GroupDriver()

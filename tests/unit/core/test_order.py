@@ -1,12 +1,16 @@
-"""share.order=partition: one holder of a partition's records at a time, in offset order (docs/learn/order.md)."""
+"""share.order=partition: what people see of it, and when it can be altered. tests/scenarios has its rules."""
 
 from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands import AcquireForConsumer, AlterConfigs
+from coordinator.core.looks import description
+from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import OrderInUse
 from coordinator.protocol.messages import (
+    AwaitedRecord,
+    DescribeGroup,
     JoinGroup,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
@@ -102,3 +106,86 @@ def test_a_join_that_would_change_the_order_in_use_changes_nothing(member: str) 
     with pytest.raises(OrderInUse):
         run_transaction(group, transactions.join(request, topic_ids=True, starts={}))
     assert (group.log, list(group.group.sessions)) == (before, ["a"])
+
+
+BACKOFF_MS = 10_000
+WITH_BACKOFF = {**ORDER, "share.release.backoff.ms": str(BACKOFF_MS), "share.release.backoff.jitter": "0"}
+RELEASE_LOOKS, REJECT_LOOKS = AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+
+
+def begun_with(configs: dict[str, str], records: int = 10, partitions: int = 1) -> tuple[GroupDriver, str]:
+    """Query a has started a plan of all records; the group, and the plan's id."""
+    group = GroupDriver(records=records, partitions=partitions, **configs)
+    group.join("a")
+    plan = group.next(member="a").plan.plan_id
+    group.start(plan, "a")
+    return group, plan
+
+
+def waits_for(group: GroupDriver, partition: int = 0) -> AwaitedRecord | None:
+    return group.run(DescribeGroup(group_id="billing")).partitions[partition].waits_for
+
+
+def released(**configs: str) -> GroupDriver:
+    """Records 2 to 4 were released at the group's time, and 5 to 9 after them."""
+    group, plan = begun_with({**WITH_BACKOFF, **configs})
+    group.stage(OutcomeRun(2, 4, 1, RELEASE_LOOKS), OutcomeRun(5, 9, 1, RELEASE_LOOKS, delay_ms=20))
+    group.complete(plan, "a")
+    return group
+
+
+def test_runs_behind_a_waiting_record_say_so() -> None:
+    group = released()
+    group.pass_time(3_000)
+    runs = group.run(ListInFlight(group_id="billing")).runs
+    assert [(run.first, run.behind) for run in runs] == [(2, None), (5, 2)]
+
+
+def test_no_record_holds_up_a_partition_without_order() -> None:
+    group = released(**{"share.order": "none"})
+    assert {run.behind for run in group.run(ListInFlight(group_id="billing")).runs} == {None}
+
+
+def test_a_held_record_is_found_behind_some_runs_of_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, plan = begun_with({**ORDER, "errors.deadletterqueue.topic.name": "dead"}, records=2)
+    group.stage(OutcomeRun(0, 1, 1, REJECT_LOOKS))
+    group.ends[0] = 10
+    group.next(plan, "a")
+    assert waits_for(group) == AwaitedRecord(offset=2, since_ms=group.now_ms, member_id="a")
+    monkeypatch.setattr(description, "MOST_LOOKED_AT", 1)
+    assert waits_for(group) is None
+
+
+# --- members that wait
+
+
+def waiting(group: GroupDriver) -> list[str]:
+    return [member.member_id for member in group.run(DescribeGroup(group_id="billing")).members if member.waits]
+
+
+def test_a_query_that_finds_everything_held_waits_and_learns_who_holds_it() -> None:
+    group, plan = begun_with(ORDER, partitions=2)
+    group.join("b", member_name="nightly")
+    assert group.next(member="b").holders == ("a (not known)",)
+    assert waiting(group) == ["b"]
+    group.complete(plan, "a")
+    for index in group.ends:
+        group.ends[index] = 20
+    assert (group.next(plan, "a").holders, group.next(member="b").holders) == ((), ())
+    assert waiting(group) == []
+
+
+def asked(group: GroupDriver, member: str) -> tuple[str, ...]:
+    """The holders in the answer to a ShareConsumer."""
+    ask = {"group_id": "billing", "member_id": member, "member_epoch": group.epochs[member]}
+    return group.run(AcquireForConsumer(**ask, max_records=10, bounds=group.bounds())).holders
+
+
+def test_a_share_consumer_learns_who_holds_its_partitions() -> None:
+    group = GroupDriver(records=10, **ORDER)
+    group.join("c1", query=False, member_name="etl")
+    group.join("c2", query=False)
+    fetched(group, 4)
+    assert asked(group, "c2") == ("c1 (etl)",)
+    assert waiting(group) == ["c2"]
+    assert asked(group, "c1") == (), "it holds records itself"

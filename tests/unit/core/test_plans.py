@@ -7,8 +7,11 @@ import pytest
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ForeignPlan, StalePlan
 from tests.support.group_driver import (
+    from_snapshot,
+    ranges,
     started_plan,
 )
+from tests.support.superseded_plans import successor_with_another_plan
 
 
 @pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
@@ -40,3 +43,29 @@ def test_an_incarnation_may_hold_dots() -> None:
     group.incarnation = "2026.1"
     assert group.plan_id(group.plan_id_text(7)) == 7
     assert (group.plan_id(""), group.plan_id_text(None)) == (None, "")
+
+
+def test_a_superseded_plan_outlives_the_coordinator() -> None:
+    group, logged, _ = successor_with_another_plan(plans=2)
+    from_snapshot(group)
+    group.restart(logged)
+    from_snapshot(group)
+    group.crash()
+    assert ranges(group.restart(logged)) == []
+    assert ranges(group.next(logged, limit=None)) == [(60, 99, 6)]
+
+
+def test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins() -> None:
+    group, logged, newest = successor_with_another_plan()
+    group.start(newest)
+    with pytest.raises(StalePlan):
+        group.start(logged)
+    group, logged, newest = successor_with_another_plan()
+    group.start(logged)
+    with pytest.raises(StalePlan):
+        group.start(newest)
+    following = group.next(logged).plan.plan_id
+    for refused in (logged, newest):
+        with pytest.raises(StalePlan):
+            group.start(refused)
+    group.start(following)

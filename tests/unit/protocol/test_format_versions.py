@@ -97,33 +97,14 @@ def test_an_offset_of_an_unknown_form_is_refused(offset: Any) -> None:
 
 NAMES, NUMBERS = st.text(min_size=1, max_size=9), st.integers(-2, 2**63 - 1)
 LEAVES = st.none() | st.booleans() | NUMBERS | st.text(max_size=9)
-SOURCES = {
-    "Spark's Kafka source": st.dictionaries(
-        NAMES, st.dictionaries(st.integers(0, 99).map(str), NUMBERS, min_size=1), min_size=1
-    ),
-    "a source whose offset is one number": NUMBERS,
-    "Spark's file source": st.builds(lambda n: {"logOffset": n}, NUMBERS),
-    "Spark's rate-micro-batch source": st.builds(lambda n, ms: {"offset": n, "timestamp": ms}, NUMBERS, NUMBERS),
-    "Delta Lake's source": st.builds(
-        lambda more, r, v: {**more, "reservoirId": r, "reservoirVersion": v},
-        st.dictionaries(NAMES, LEAVES),
-        NAMES,
-        NUMBERS,
-    ),
-    "another source": st.recursive(LEAVES, lambda each: st.lists(each) | st.dictionaries(NAMES, each)),
-}
+ANY_JSON = st.recursive(LEAVES, lambda each: st.lists(each) | st.dictionaries(NAMES, each))
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@given(data=st.data())
-def test_any_offset_of_another_source_is_refused_in_one_sentence(source: str, data: st.DataObject) -> None:
-    offset = data.draw(SOURCES[source])
-    with pytest.raises(CheckpointOfAnotherSource) as raised:
+@given(ANY_JSON)
+def test_any_offset_of_another_source_is_refused_in_one_sentence(offset: Any) -> None:
+    with pytest.raises(CheckpointOfAnotherSource, match="new checkpointLocation") as raised:
         PlanOffset.parse(offset, "billing", starts_at=offset)
-    said = str(raised.value)
-    assert source == "another source" or f"written by {source}" in said
-    assert said.isprintable()
-    assert "new checkpointLocation" in said
+    assert str(raised.value).isprintable()
 
 
 @pytest.mark.parametrize(

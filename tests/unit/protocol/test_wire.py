@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
+from itertools import product
 from typing import Any
 
 import pytest
 
+from coordinator.protocol import receipts
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     InvalidRequest,
@@ -18,6 +21,8 @@ from coordinator.protocol.errors import (
     error_from_wire,
 )
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
+from coordinator.protocol.receipts import incarnation_of
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.wire import (
     Endpoint,
     Health,
@@ -139,3 +144,32 @@ def test_no_secret_is_in_a_repr() -> None:
     )
     assert "s3cret" not in repr(endpoint) + str(endpoint) + repr(settings)
     assert "localhost:1" in repr(endpoint) and "broker:9092" in repr(settings)
+
+
+def test_the_digest_of_a_topic_never_changes() -> None:
+    """Executors of one version may read what a driver of another has planned."""
+    assert receipts.receipt_digest("billing", "1f0c2a7e", "kNwDIBnBRnqgSjlfZJQGPg") == 3314078386985002436
+
+
+def test_no_two_groups_incarnations_or_topics_have_one_digest() -> None:
+    """A group id may be any text, so names can run into each other."""
+    names = ["a", "b", "ab", "", "a\0b", "\ud800"]
+    kinds = [(group_id, *ids) for group_id in names for ids in product(("a", "b", "ab"), repeat=2)]
+    assert len({receipts.receipt_digest(*each) for each in kinds}) == len(kinds)
+
+
+def test_a_plan_id_names_the_groups_incarnation() -> None:
+    assert incarnation_of("1f0c2a7e.12") == "1f0c2a7e"
+
+
+def test_a_value_changes_once_until_it_is_another_one() -> None:
+    once = LogOnce(logging.getLogger("once"))
+    values = ["", "a", "a", "b", "", "", "b"]
+    assert [once.changes("reason", value) for value in values] == [False, True, False, True, True, False, True]
+    assert not once.changes("other", []), "what was never reported is empty"
+
+
+def test_a_pickled_copy_reports_anew() -> None:
+    once = LogOnce(logging.getLogger("once"))
+    assert once.changes("reason", "a")
+    assert pickle.loads(pickle.dumps(once)).changes("reason", "a")
