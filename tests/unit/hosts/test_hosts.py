@@ -391,24 +391,15 @@ def test_after_a_request_that_came_too_late_the_clocks_are_compared_anew() -> No
     assert [type(each).__name__ for each in hosts.outcomes] == ["Done", "RequestTooLate", "Done"]
 
 
-def test_a_lost_part_is_sent_again() -> None:
+@pytest.mark.parametrize("kind", [Ask, Answer])
+def test_a_lost_part_of_a_request_or_an_answer_is_sent_again(kind: type) -> None:
     hosts = reading()
     lost = iter([True])
-    hosts.drops = lambda message: isinstance(message, Ask) and message.part == 1 and next(lost, False)
+    hosts.drops = lambda message: isinstance(message, kind) and message.part == message.parts - 1 and next(lost, False)
     hosts.ask(body=b"x" * (host_records.PART_BYTES + 1))
     hosts.pass_s(5)
     assert hosts.outcomes == [Done()]
-    assert len(hosts.handled[0]) == host_records.PART_BYTES + 1
-
-
-def test_a_lost_answer_is_sent_again() -> None:
-    hosts = reading()
-    lost = iter([True])
-    hosts.drops = lambda message: isinstance(message, Answer) and next(lost, False)
-    hosts.ask()
-    hosts.pass_s(5)
-    assert hosts.outcomes == [Done()]
-    assert len(hosts.handled) == 1
+    assert [len(body) for body in hosts.handled] == [host_records.PART_BYTES + 1]
 
 
 def test_parts_of_two_answers_are_not_put_together() -> None:

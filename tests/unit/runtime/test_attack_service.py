@@ -21,7 +21,7 @@ from coordinator.protocol.messages import AcquireRecords, Done, Heartbeat, Joine
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import LATEST, TopicInfo
+from coordinator.service.brokers.cluster import TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 from coordinator.service.on_demand import keep_endpoint, write_endpoint
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -55,23 +55,27 @@ def test_a_deleted_topics_ends_are_not_its_successors_for_another_subscription(r
     assert held(running.next(member="m2", max_records=500)) == {("orders", 0): [(0, 9)]}
 
 
-def test_ends_asked_for_before_a_topic_was_recreated_are_not_kept(cluster, monkeypatch):
+def test_offsets_asked_for_before_a_topic_was_recreated_are_not_kept(cluster, monkeypatch):
+    cluster.move("orders", 1000, start=500)
     watch = BrokerWatch(cluster, metadata_refresh_ms=0)
-    orders = Subscription(topics=("orders",))
+    orders, place = Subscription(topics=("orders",)), [("orders", 0)]
     watch.topics(orders)
     answer = cluster.offsets
 
     def answers_late(partitions, at, *, read_committed=False):
         found = answer(partitions, at, read_committed=read_committed)
-        if at == LATEST:
-            cluster.delete("orders")
-            cluster.add("orders", end=10)
-            watch.topics(orders)
+        monkeypatch.setattr(cluster, "offsets", answer)
+        cluster.delete("orders")
+        cluster.add("orders", end=10)
+        watch.topics(orders)
         return found
 
     monkeypatch.setattr(cluster, "offsets", answers_late)
-    watch.ask_ends([("orders", 0)], read_committed=False)
-    assert watch.ends([("orders", 0)], read_committed=False) == {}
+    watch.ask_ends(place, read_committed=False)
+    assert watch.ends(place, read_committed=False) == {}
+    monkeypatch.setattr(cluster, "offsets", answers_late)
+    watch.ask_log_starts(place)
+    assert watch.log_starts(place) == {("orders", 0): 0}
     watch.close()
 
 
@@ -85,27 +89,6 @@ def test_the_ends_of_a_deleted_topic_are_forgotten(cluster):
     watch.topics(orders)
     assert not watch.are_new([("orders", 0)], read_committed=False)
     assert not watch._asked_at
-    watch.close()
-
-
-def test_a_recreated_topic_does_not_begin_at_its_predecessors_log_start(cluster, monkeypatch):
-    cluster.move("orders", 1000, start=500)
-    watch = BrokerWatch(cluster, metadata_refresh_ms=0)
-    orders = Subscription(topics=("orders",))
-    watch.topics(orders)
-    answer = cluster.offsets
-
-    def answers_late(partitions, at, *, read_committed=False):
-        found = answer(partitions, at, read_committed=read_committed)
-        monkeypatch.setattr(cluster, "offsets", answer)
-        cluster.delete("orders")
-        cluster.add("orders", end=10)
-        watch.topics(orders)
-        return found
-
-    monkeypatch.setattr(cluster, "offsets", answers_late)
-    watch.ask_log_starts([("orders", 0)])
-    assert watch.log_starts([("orders", 0)]) == {("orders", 0): 0}
     watch.close()
 
 
@@ -133,17 +116,13 @@ def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, clust
     assert (held(reclaimed.plan), reclaimed.data_loss) == ({("orders", 0): [(0, 99)]}, ())
 
 
-def test_a_plan_is_read_at_the_groups_current_isolation_level(running):
-    running.join(starting_offsets="earliest")
-    running.join("m2", configs={"share.isolation.level": "read_committed"})
-    assert running.start(running.next(max_records=10).plan_id).isolation_level == "read_committed"
-
-
-def test_a_consumers_records_are_read_at_the_groups_current_isolation_level(running):
+def test_records_are_read_at_the_groups_current_isolation_level(running):
     """Records of aborted transactions must not come to a program once the group reads committed ones."""
-    running.join("c1", query=False, starting_offsets="earliest")
+    running.join(starting_offsets="earliest")
+    running.join("c1", query=False)
     running.join("m2", configs={"share.isolation.level": "read_committed"})
     assert running.ask(AcquireRecords, "c1", max_records=10).isolation_level == "read_committed"
+    assert running.start(running.next(max_records=10).plan_id).isolation_level == "read_committed"
 
 
 # --- two owners of one store
@@ -295,6 +274,3 @@ def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     session = MemberSession(answers, "billing", "m1", topics=("orders",))
     wait_until(lambda: session._joined is altered, what="the interval is the altered one")
     session.close()
-
-
-# --- records and clocks

@@ -66,22 +66,6 @@ def test_a_round_looks_at_the_groups_of_its_requests_alone(service, monkeypatch)
     assert len(looked_at) <= 4 * 50
 
 
-def test_a_heartbeat_s_round_looks_at_its_own_member_alone(service):
-    for number in range(2, 40):
-        service.ask(join(member=f"m{number}", process=f"p{number}", group_id="group-7"), "group-7")
-    group, looked_at = service.runtime.groups["group-7"], set()
-
-    class Members(dict):
-        def __getitem__(self, member_id):
-            looked_at.add(member_id)
-            return super().__getitem__(member_id)
-
-    group.members = Members(group.members)
-    service.ask(Heartbeat(group_id="group-7", member_id="m9", member_epoch=group.members["m9"].member_epoch), "group-7")
-    service.runtime.next_deadline_ms()
-    assert looked_at == {"m9"}
-
-
 def test_each_group_s_session_ends_in_its_time(service):
     due_ms = {}
     for group_id in GROUPS:

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,7 @@ from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Cloc
 from coordinator.service.process.stall_watch import StallWatch
 from coordinator.service.runtime import event_loop as event_loop_module
 from coordinator.service.runtime import runtime as runtime_module
-from coordinator.service.runtime.event_loop import STEPS_AGAIN_MS, PartitionedRuntime, _EventLoop
+from coordinator.service.runtime.event_loop import PartitionedRuntime, _EventLoop
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS
 from coordinator.service.runtime.transaction import Access, one
@@ -247,23 +246,6 @@ def test_a_deadline_that_passed_while_the_machine_was_suspended_wakes_the_loop(i
     idle.pass_time(AN_HOUR_MS)
     wait_until(lambda: idle.stalls_ms, what="it has stepped")
     assert idle.stalls_ms == [0]
-
-
-def test_a_loop_with_nothing_to_do_sleeps_for_a_minute(tmp_path, monkeypatch):
-    """A coordinator has one for each state partition, and all of them stay."""
-    waited_s = []
-
-    class Condition(threading.Condition):
-        def wait(self, timeout=None):
-            waited_s.append(timeout)
-            return super().wait(timeout)
-
-    theirs = SimpleNamespace(Condition=Condition, Lock=threading.Lock, Thread=threading.Thread)
-    monkeypatch.setattr("coordinator.service.runtime.event_loop.threading", theirs)
-    runtime = CoordinatorRuntime(SqliteStore(tmp_path / "state.db"))
-    with contextlib.closing(_EventLoop(runtime, SetClock(), WatchWithoutThread())):
-        wait_until(lambda: waited_s, what="it sleeps")
-    assert waited_s == [STEPS_AGAIN_MS / 1000]
 
 
 def test_a_stall_prolongs_sessions_in_each_event_loop_of_the_process(tmp_path):

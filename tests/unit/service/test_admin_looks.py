@@ -68,24 +68,6 @@ def test_offsets_are_listed_with_lag_and_without_runs(held):
     assert held.admin.handle(ListOffsets(**LOOK, topics=("payments",))).partitions == ()
 
 
-def test_brokers_are_asked_only_for_the_named_topics_and_partitions(held):
-    held.cluster.add("payments", 3, end=7)
-    held.join("m2", topics=("orders", "payments"), starting_offsets="earliest")
-    held.next(member="m2", max_records=100)
-    asked, offsets = [], held.cluster.offsets
-
-    def asked_for(partitions, at, **given):
-        asked.append(list(partitions))
-        return offsets(asked[-1], at, **given)
-
-    held.cluster.offsets = asked_for
-    for named, found in (({}, 4), ({"topics": ("payments",)}, 3), ({"topics": ("payments",), "partitions": (2, 9)}, 1)):
-        asked.clear()
-        listed = held.admin.handle(ListOffsets(**LOOK, **named)).partitions
-        assert len(listed) == found
-        assert [(p.topic, p.partition) for p in listed] in [sorted(each) for each in asked]
-
-
 def test_offsets_are_listed_without_lag_while_the_brokers_are_away(held):
     held.cluster.unreachable = True
     assert [p.lag for p in held.admin.handle(ListOffsets(**LOOK)).partitions] == [None]

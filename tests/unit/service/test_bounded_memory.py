@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from coordinator.core.log_records import RunsChanged
-from coordinator.core.record_state import RecordState
-from coordinator.core.runs import Run
 from coordinator.protocol import repeated_lines
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcquiredRange
@@ -20,8 +17,7 @@ from share_source.executor.consumers import HELD_BYTES, ConsumerPosition, KeptCo
 from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_cursor import RangeCursor
 from share_source.executor.range_reader import Reader, ReadTask
-from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS, Rows
-from tests.support.group_driver import TOPIC_ID, GroupDriver
+from share_source.executor.record_batches import Rows
 
 LARGE: list[dict[str, Any]] = [{"value": bytes(1 << 20)}, {"key": bytes(1 << 20)}, {"headers": [("h", bytes(1 << 20))]}]
 
@@ -50,40 +46,12 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
     assert 0 < len(running.service.lost_logs._once._known) <= 2
 
 
-def test_a_coordinator_may_rest_without_a_look_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = GroupDriver(records=4_000)
-    delayed = tuple((n, n, Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + n % 7)) for n in range(1_000))
-    aside_run = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True, failed_alone_ms=1)
-    aside = tuple((n, n, aside_run._replace(last_tried_ms=n, not_before_ms=n + 1)) for n in range(1_000, 2_000))
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=(*delayed, *aside))])
-    looked: list[int] = []
-    runs = group.partition().runs
-    for name in ("at", "between", "__iter__"):
-        right = getattr(type(runs), name)
-        monkeypatch.setattr(type(runs), name, lambda *args, right=right: looked.append(1) or right(*args))
-    assert not group.group.may_rest(group.now_ms)
-    assert group.group.may_rest(group.now_ms + 7)
-    assert looked == []
-
-
 def records_of(most_bytes: int, fields: dict[str, Any]) -> list[Message]:
     """Records of a MiB each, one more than have that many bytes."""
     return [
         Message(topic="orders", partition=0, offset=n, timestamp=(1, n), **fields)
         for n in range((most_bytes >> 20) + 1)
     ]
-
-
-@pytest.mark.parametrize("large", LARGE, ids=lambda each: next(iter(each)))
-def test_a_batch_of_large_records_is_built_before_it_fills_the_memory(large: dict[str, Any]) -> None:
-    rows = Rows(include_headers=True, digests={"orders": 1})
-    rows.limit = BATCH_RECORDS  # as small records before have left it
-    for message in records_of(BATCH_BYTES, large)[:-1]:
-        assert rows.room
-        rows.add(("orders", 0), [message], [(1, 1)], [1, 0])
-    assert not rows.room
-    rows.build()
-    assert rows.room
 
 
 @pytest.mark.parametrize("large", LARGE, ids=lambda each: next(iter(each)))

@@ -1,8 +1,6 @@
 """Requests of members become commands with the broker's facts: where groups begin, which records are acquired, which
 were deleted."""
 
-import threading
-
 import pytest
 
 from coordinator.protocol.errors import (
@@ -205,18 +203,6 @@ def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
     wait_until(lambda: running.watch._waited_for, what="it waits")
     running.ask(LeaveGroup, "m1")
     assert held(asked.result(60)) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
-
-
-def test_brokers_are_asked_only_while_a_member_waits(running, cluster):
-    running.join()
-    assert running.next(wait_ms=60).plan_id == ""
-    wait_until(lambda: not running.watch._waited_for, what="nobody waits")
-    asks = threading.Thread(target=running.watch._wanted, args=(0.0,), daemon=True)
-    asks.start()
-    assert asks.is_alive()
-    with running.watch.waiting([("orders", 0)], read_committed=False):
-        asks.join(60)
-    assert not asks.is_alive()
 
 
 def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):

@@ -225,20 +225,6 @@ def test_those_who_ask_while_a_look_runs_share_the_next_one(monkeypatch):
     assert looks.ask(["orders"]).result() == {}
 
 
-def test_a_look_that_has_just_begun_serves_others_of_its_topics(monkeypatch):
-    monkeypatch.setattr(topic_looks, "FRESH_S", 0.05)
-    cluster = cluster_with_orders(end=1)
-    cluster.add("payments")
-    looks = TopicLooks(cluster)
-    first = looks.ask(["orders"])
-    assert wait_until(lambda: looks._next is None, what="the look has begun")
-    monkeypatch.setattr(topic_looks, "FRESH_S", 3600.0)
-    assert looks.ask(["orders"]) is first
-    monkeypatch.setattr(topic_looks, "FRESH_S", 0.0)
-    assert looks.ask(["orders"]) is not first
-    looks.close()
-
-
 def test_a_failed_look_raises_for_those_who_asked_and_others_go_on():
     cluster = cluster_with_orders(end=1)
     looks = TopicLooks(cluster)

@@ -71,17 +71,6 @@ def test_each_offset_is_read_once_and_every_gap_is_found(monkeypatch: pytest.Mon
         assert found == [place for place in all_offsets if place[2] in cluster.gaps]
 
 
-def test_a_wide_range_is_no_list_of_offsets() -> None:
-    class Wide(FakeCluster):
-        def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
-            assert len(offsets) <= plan_gaps.AT_ONCE and isinstance(offsets, range)
-            return [], len(offsets)
-
-    look = UndecidedLook((at(0, 10_000_000 - 1),), read_committed=False)
-    look.read_on(Wide(), until_s=float("inf"))
-    assert (look.read, look.gaps) == (10_000_000, [])
-
-
 def test_offsets_read_before_an_outage_are_not_read_again() -> None:
     cluster = SlowCluster()
     looks = UndecidedLooks(cluster, call_s=0.0)
