@@ -6,6 +6,7 @@ import tempfile
 import threading
 from concurrent.futures import Future
 from pathlib import Path
+from unittest import mock
 
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.record_state import RecordState
@@ -13,6 +14,7 @@ from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import AckBatch, DescribeGroup, JoinGroup, NextPlan, PartitionAcks, StartPlan
 from coordinator.protocol.repeated_lines import LogOnce
+from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.dead_letters.group_worker import GroupWorker
 from coordinator.service.handlers.admin_requests import AdminService
@@ -96,8 +98,10 @@ class Running:
 
 @contextlib.contextmanager
 def serving(cluster, **options):
-    """A service on the cluster, for tests that take no fixtures: those that tests/mistakes names."""
+    """A service on the cluster, for tests that take no fixtures: those that tests/mistakes names. It looks at a missing
+    topic again without a pause."""
     with (
+        mock.patch.object(subscription, "PAUSES_S", (0.0,) * len(subscription.PAUSES_S)),
         tempfile.TemporaryDirectory() as folder,
         contextlib.closing(Running(Path(folder) / "state.db", cluster, **options)) as running,
     ):

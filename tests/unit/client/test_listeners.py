@@ -132,7 +132,7 @@ def test_a_silent_listener_is_named_in_the_log_and_ends_the_wait(protocol, caplo
     with listening(Silence, None) as address:
         assert listener_of_another_kind(address, protocol) is None
         with pytest.raises(BrokerNotReachable) as raised:
-            cluster_metadata(address, {"security.protocol": protocol}, timeout_s=2)
+            cluster_metadata(address, {"security.protocol": protocol}, timeout_s=1)
     assert type(raised.value) is BrokerNotReachable
     (line, *_) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"the listener at {address} takes connections and has answered nothing")

@@ -114,7 +114,7 @@ def hour_of(tmp_path):
 
 def test_long_tasks_with_renewals_need_members_by_their_duration(hour_of):
     hour = hour_of(100)
-    hour.play(60, hour.works(120))
+    hour.play(30, hour.works(120))
     assert hour.fired == {}
     for minutes, (needed, lag) in hour.needed.items():
         if minutes > 10:
@@ -130,7 +130,7 @@ def test_more_records_than_one_member_does_need_more_members(hour_of):
         hour.ends["orders", 0] = hour.elapsed_s // 6
         works()
 
-    hour.play(60, step)
+    hour.play(30, step)
     for minutes, (needed, lag) in hour.needed.items():
         if minutes > 10:
             assert abs(needed - 15 * (1 / 6 + lag / 600)) <= 1.5, (minutes, needed, lag)
@@ -138,14 +138,14 @@ def test_more_records_than_one_member_does_need_more_members(hour_of):
 
 def test_tasks_longer_than_the_window_keep_their_members(hour_of):
     hour = hour_of(10)
-    hour.play(60, hour.works(12 * MINUTE_S))
+    hour.play(30, hour.works(12 * MINUTE_S))
     assert hour.fired == {}
     assert all(needed >= 1 for needed, _ in hour.needed.values()), "no moment without a value while records wait"
 
 
 def test_a_group_with_nothing_to_do_needs_nobody_and_alerts_nobody(hour_of):
     hour = hour_of(3)
-    hour.play(60, hour.works(15))
+    hour.play(30, hour.works(15))
     assert hour.fired == {}
     assert all(not needed for minutes, (needed, _) in hour.needed.items() if minutes > 12)
 
