@@ -1,4 +1,4 @@
-"""Judges what may become of a record, by the ledger's state before and by what the members wanted (Evidence).
+"""Judges what may become of a record, by the ledger's state before and by what the members wanted (the witness).
 
 One holder at a time; a count is handed out once; nothing terminal changes; nothing is accepted that nobody accepted;
 nothing is archived without a reason.
@@ -6,12 +6,12 @@ nothing is archived without a reason.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run
 from tests.simulation.broker import Record
-from tests.simulation.evidence import KnownPlan
 from tests.simulation.signals_judge import lock_is_over, wrong_end_of_work, wrong_signal
 
 if TYPE_CHECKING:
@@ -23,6 +23,25 @@ GAP, ACCEPT, RELEASE, REJECT, DEFER = 0, 1, 2, 3, 5
 REJECTED_BY_SINK = "rejected by a sink"
 USED_UP = "its tries are used up"
 LOST = "the log's loss"
+
+
+@dataclass
+class KnownPlan:
+    """A plan as its acquisition appended it."""
+
+    plan_id: int
+    member_id: str
+    query: bool
+    trial: bool
+    acquired_ms: int
+    """When it was acquired, by the coordinator's clock."""
+    started: bool = False
+    explicit: bool = False
+    """Whether the last attempt at its batch was in explicit mode; ``was_explicit``: whether any was."""
+    was_explicit: bool = False
+    replaces: bool | None = None
+    """Whether all sinks of the last attempt sent that their target replaces its output."""
+    epoch: int = 0
 
 
 def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:

@@ -1,7 +1,7 @@
 """Keeps the durable state of each offset, as the log's own records say it, and checks what no record may ever do to an
 offset.
 
-It reads what was appended, knows nothing of runs, groups or transactions, and asks the members (:class:`Evidence`)
+It reads what was appended, knows nothing of runs, groups or transactions, and asks the members (the witness)
 whether they wanted what happened. One holder at a time; a count is handed out once; nothing terminal changes; nothing
 is accepted that nobody accepted; nothing is archived without a reason.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import share_group
@@ -39,13 +39,15 @@ from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
-from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, wrong_change
+from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, KnownPlan, wrong_change
 from tests.simulation.deferrals_judge import DeferralsJudge
-from tests.simulation.evidence import Evidence, KnownPlan
 from tests.simulation.order_judge import OrderJudge
 from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.simulated_world import World
 from tests.support.group_driver import durable_state
+
+if TYPE_CHECKING:
+    from tests.simulation.witness import Witness
 
 A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED, IN_PROGRESS = RecordState.ARCHIVING, RecordState.ARCHIVED, RecordState.IN_PROGRESS
@@ -64,7 +66,7 @@ class Ledger:
     dead_letters: bool = False
     retention_ms: int = 604_800_000
     config: GroupConfig = field(default_factory=GroupConfig.parse)
-    evidence: Evidence = field(init=False)
+    evidence: Witness = field(init=False)
     runs: dict[Record, Run] = field(default_factory=dict)
     just_changed: set[Record] = field(default_factory=set)
     """Records that the newest append changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from coordinator.core.commands import DeletedTopicsArchived
 from coordinator.core.looks.view import GroupView, ViewGroup
@@ -32,19 +32,12 @@ from tests.simulation.session import GROUP
 from tests.simulation.simulated_store import Died, OwnedStore, StateLog
 from tests.simulation.simulated_world import BrokenPromise, Pending, Process, Task, World
 
+if TYPE_CHECKING:
+    from tests.simulation.witness import Witness
+
 FAR = 400
 """Multiplies the offset of a coordinator's clock from the world's, for a clock that is far from it. The world's clock
 begins at 1,000 s; none is below 0."""
-
-
-class Listener(Protocol):
-    """The interface of an observer that hears every answer."""
-
-    def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
-        """The request came in."""
-
-    def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
-        """The runtime lets this answer out, or this ShareGroupError, just now."""
 
 
 def skew_of(drawn_ms: int, *, far: bool) -> int:
@@ -65,7 +58,7 @@ class CoordinatorProcess(Process):
         name: str,
         log: StateLog,
         broker: Broker,
-        listener: Listener,
+        listener: Witness,
         *,
         snapshot_after: int,
         writes_dead_letters: bool = False,

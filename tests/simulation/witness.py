@@ -102,24 +102,30 @@ class Witness:
     # --- asked by the ledger
 
     def committed(self, member_id: str, number: int) -> bool:
+        """Spark committed the batch of this plan."""
         return number in self.committed_numbers
 
     def was_unread(self, number: int, record: Record) -> bool:
+        """Kafka had removed the record when the tasks of the plan's committed batch read."""
         return record in self.unread.get(number, ())
 
     def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
+        """A ShareConsumer sent one of these outcomes with this receipt."""
         return any((record, count, kind) in self.outcomes for kind in kinds)
 
     def was_said(self, record: Record, count: int, outcome: int) -> bool:
+        """A query's sink sent a row with this receipt and outcome."""
         return (record, count, outcome) in self.rows
 
     def own_mode(self, number: int, member_epoch: int) -> str:
+        """The acknowledgement mode that the query named when it started the plan; empty: the group's."""
         return self.own_modes.get((number, member_epoch), "")
 
     def signalled(self, member_id: str, record: Record, count: int) -> bool:
         return (member_id, record, count) in self.signals.sent
 
     def is_gone(self, member_id: str, at_ms: int) -> bool:
+        """Whether the member's session may have ended by then."""
         is_over = at_ms > self.session_until_ms.get(member_id, 0)
         return is_over or member_id in self.left or self.ledger.actions.may_release(member_id)
 
@@ -132,6 +138,7 @@ class Witness:
         return self.lock_ms if self.lock_ms <= self.session_ms else self.lock_ms - 2 * SKEW_MS
 
     def may_lose(self, member_id: str, record: Record, count: int) -> bool:
+        """Whether the member's lock may be over by now."""
         now_ms = self.world.now_ms
         if self.steady and self.ledger.queries[member_id]:
             return member_id in self.died
@@ -151,6 +158,7 @@ class Witness:
         return True
 
     def trial_broke_off(self, number: int) -> bool:
+        """A process of the query died or was away while it had this plan."""
         return number in self.replayed or number in self.ledger.lost_numbers
 
     # --- every answer on its way out

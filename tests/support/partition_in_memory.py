@@ -6,8 +6,14 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.group_writer import LogShrunk
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.foreign_records import ForeignRecords
+from coordinator.state_log.owner_record import Owner
+from tests.support.asked_hosts import GROUP
 
 Entries = list[tuple[bytes, bytes | None] | None]
 """A state partition: keys and values, and None for a transaction's marker."""
@@ -57,3 +63,26 @@ class Writer:
             raise LogShrunk(f"it ended at {end}, and the next record got offset {first}")
         self._log.extend([*entries, None])
         return first
+
+
+class Host:
+    """A coordinator on demand of a host, over a partition that all hosts share. The module's Reader and Writer have to
+    stand in kafka_store for Kafka's. Each question takes ten milliseconds. ``answers``: as in the owner's record."""
+
+    def __init__(self, log: Entries, name: str = "host-1", *, answers: int = 0, **topic: Any) -> None:
+        known = {"name": "share-group-state", "verify": lambda: None, "offset": lambda *_, **__: len(log), "log": log}
+        self.topic: Any = SimpleNamespace(**known, **topic)
+        self.living = LivingOwner(Owner(installation_id=name, process=name, host=name, pid=1, answers=answers))
+        self.store = KafkaStore(self.topic, 0, self.living, updates_per_snapshot=500)
+        self.runtime = CoordinatorRuntime(self.store, snapshot_after=10)
+        self._now_ms = 1_000_000
+
+    def ask(self, command: Any, access: Access = Access.SERVE, group_id: str = GROUP) -> Any:
+        """The answer, or the error."""
+        answer = self.runtime.submit(group_id, one(command), access)
+        self.step()
+        return answer.exception() or answer.result()
+
+    def step(self, ms: int = 10) -> None:
+        self._now_ms += ms
+        self.runtime.step(self._now_ms)

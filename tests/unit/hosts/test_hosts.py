@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -59,18 +60,6 @@ BUSY = CoordinatorNotAvailable(group_id=GROUP, reason="its state can't be loaded
 Message = Any
 
 
-class Unseen:
-    """An observer that looks at nothing."""
-
-    def taken(self, by: Process, request: Message) -> None: ...
-
-    def sent(self, by: Process, message: Message, headers: Any, body: bytes) -> None: ...
-
-    def appended(self, message: Message, headers: Any) -> None: ...
-
-    def read(self, by: Process, reply: Message, headers: Any, body: bytes, appended_ms: int) -> None: ...
-
-
 class OwnersGroups:
     """The one group of an owner."""
 
@@ -102,7 +91,7 @@ class TwoHosts:
     def __init__(self) -> None:
         self.far_ms, self.is_patient = 0, True
         self.world = world = World(0)
-        self.topics = HostTopics(world, Unseen(), lost=0.0, doubled=0.0, late=0.0)
+        self.topics = HostTopics(world, Mock(), lost=0.0, doubled=0.0, late=0.0)
         self.drops: Callable[[Message], bool] = lambda message: False
         self.messages: list[Message] = []
         self.topics.append = self._append  # type: ignore[method-assign]

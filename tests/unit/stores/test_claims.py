@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +15,11 @@ from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherHost, one
 from coordinator.service.stores.kafka import kafka_store
-from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_state import FREE, READ, UNKNOWN, OwnerState
 from tests.protocol.coordinators import OneLog
 from tests.support.asked_hosts import GROUP, owner_of
-from tests.support.partition_in_memory import Reader, Writer
+from tests.support.partition_in_memory import Host, Reader, Writer
 
 CREATE = CreateGroup(incarnation="i", topic_ids=True)
 ALTER = AlterConfigs(configs={"share.delivery.count.limit": "3"})
@@ -42,29 +40,6 @@ class FencingWriter(Writer):
         self._topic.at_fence()
 
 
-class Host:
-    """A coordinator on demand of a host, over one partition that all hosts share."""
-
-    def __init__(self, log: Any, name: str) -> None:
-        self.topic: Any = SimpleNamespace(
-            name="state",
-            verify=lambda: None,
-            offset=lambda *_, **__: len(log),
-            log=log,
-            at_connect=lambda: None,
-            at_fence=lambda: None,
-        )
-        self.living = LivingOwner(owner_of(name, name))
-        self.store = KafkaStore(self.topic, 0, self.living, updates_per_snapshot=500)
-        self.runtime = CoordinatorRuntime(self.store)
-
-    def ask(self, command: Any, access: Access = Access.SERVE) -> Any:
-        """The answer, or the error."""
-        answer = self.runtime.submit(GROUP, one(command), access)
-        self.runtime.step(1_000_000)
-        return answer.exception() or answer.result()
-
-
 @contextlib.contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """Two hosts, and a group that the first one owns."""
@@ -72,7 +47,8 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
         patch.setattr(kafka_store, "LogReader", Reader)
         patch.setattr(kafka_store, "GroupWriter", FencingWriter)
         log: Any = []
-        first, second = Host(log, "one"), Host(log, "two")
+        calls = {"at_connect": lambda: None, "at_fence": lambda: None, "answers": 1}
+        first, second = Host(log, "one", **calls), Host(log, "two", **calls)
         first.ask(CREATE, Access.CLAIM)
         yield first, second
 

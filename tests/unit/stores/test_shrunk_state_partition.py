@@ -3,7 +3,6 @@ the process remembers by an offset is still found by what is left of its log."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,39 +10,13 @@ import pytest
 from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, GroupTakenOver
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
-from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access, one
+from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.kafka import kafka_store
-from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner_record import Owner
-from tests.support.partition_in_memory import Entries, Reader, Writer
+from tests.support.partition_in_memory import Entries, Host, Reader, Writer
 
 
-class Host:
-    """A coordinator on demand over the partition."""
-
-    def __init__(self, log: Entries, name: str = "host-1") -> None:
-        self.topic = SimpleNamespace(
-            name="share-group-state", verify=lambda: None, offset=lambda *_, **__: len(log), log=log
-        )
-        owner = Owner(installation_id=name, process=name, host=name, pid=1)
-        self.store = KafkaStore(self.topic, 0, LivingOwner(owner), updates_per_snapshot=500)  # type: ignore[arg-type]
-        self.runtime = CoordinatorRuntime(self.store, snapshot_after=10)
-        self._now_ms = 1_000_000
-
-    def ask(self, group_id: str, command: Any, access: Access = Access.SERVE) -> Any:
-        """The answer, or the error."""
-        answer = self.runtime.submit(group_id, one(command), access)
-        self.step()
-        return answer.exception() or answer.result()
-
-    def step(self, ms: int = 10) -> None:
-        self._now_ms += ms
-        self.runtime.step(self._now_ms)
-
-    def alter(self, group_id: str, limit: int) -> Any:
-        return self.ask(group_id, AlterConfigs(configs={"share.delivery.count.limit": str(limit)}))
+def alter(host: Host, group_id: str, limit: int) -> Any:
+    return host.ask(AlterConfigs(configs={"share.delivery.count.limit": str(limit)}), group_id=group_id)
 
 
 @pytest.fixture
@@ -57,9 +30,9 @@ def host_of(log: Entries) -> Host:
     """A host with the groups billing and other; billing has a snapshot, and records after it."""
     host = Host(log)
     for group_id in ("billing", "other"):
-        host.ask(group_id, CreateGroup(incarnation=group_id[0], topic_ids=True), Access.CLAIM)
+        host.ask(CreateGroup(incarnation=group_id[0], topic_ids=True), Access.CLAIM, group_id)
     for limit in (*range(2, 11), *range(2, 10)):
-        host.alter("billing", limit)
+        alter(host, "billing", limit)
     return host
 
 
@@ -68,7 +41,7 @@ def lose_the_end(log: Entries, host: Host, ends_at: int) -> None:
     snapshot = host.store._needed["billing"]
     del log[snapshot - 2 :]
     while len(log) <= snapshot:
-        host.alter("other", 2 + len(log) % 5)
+        alter(host, "other", 2 + len(log) % 5)
         host.step(2_000)
     assert snapshot < len(log) < ends_at
 
@@ -78,20 +51,20 @@ def host_that_unloaded_billing_before(log: Entries) -> Host:
     host = host_of(log)
     while "billing" in host.runtime.groups:
         host.step(400_000)
-        host.alter("other", 2 + len(log) % 5)
+        alter(host, "other", 2 + len(log) % 5)
     lose_the_end(log, host, len(log))
     return host
 
 
 def incarnation(host: Host, access: Access = Access.SERVE) -> str:
-    joined = host.ask("billing", JoinGroup(group_id="billing", member_id="m", process_id="p"), access)
+    joined = host.ask(JoinGroup(group_id="billing", member_id="m", process_id="p"), access)
     return str(joined.incarnation)
 
 
 def test_a_group_whose_append_shows_the_loss_continues_from_what_is_left(log: Entries) -> None:
     host = host_of(log)
     lose_the_end(log, host, host.store._open["billing"].end)
-    assert isinstance(host.alter("billing", 7), CoordinatorNotAvailable)
+    assert isinstance(alter(host, "billing", 7), CoordinatorNotAvailable)
     host.step(2_000)
     assert incarnation(host) == "b"
     assert incarnation(Host(log, "host-2"), Access.CLAIM) == "b", "it reads the whole log"
@@ -104,7 +77,7 @@ def test_a_group_that_was_unloaded_before_the_loss_is_found_too(log: Entries) ->
 
 def test_a_look_at_a_group_that_was_unloaded_finds_it(log: Entries) -> None:
     host = host_that_unloaded_billing_before(log)
-    assert host.ask("billing", DescribeGroup(group_id="billing"), Access.PEEK).state == "EMPTY"
+    assert host.ask(DescribeGroup(group_id="billing"), Access.PEEK).state == "EMPTY"
 
 
 def test_a_group_that_another_coordinator_took_after_the_loss_is_read_whole(log: Entries) -> None:
@@ -122,7 +95,7 @@ def test_a_claim_ends_with_the_load_that_it_was_made_for(log: Entries) -> None:
 
     first.topic.verify, verify = away, first.topic.verify
     created = CreateGroup(incarnation="b", topic_ids=True)
-    assert isinstance(first.ask("billing", created, Access.CLAIM), BrokerNotReachable)
+    assert isinstance(first.ask(created, Access.CLAIM), BrokerNotReachable)
     first.topic.verify = verify
-    second.ask("billing", created, Access.CLAIM)
-    assert isinstance(first.alter("billing", 4), GroupTakenOver)
+    second.ask(created, Access.CLAIM)
+    assert isinstance(alter(first, "billing", 4), GroupTakenOver)
