@@ -198,16 +198,6 @@ def test_compressed_rows_are_refused_before_they_are_decompressed(server):
     assert server.peak_mb - before_mb < 50, f"of {rows.nbytes >> 20} MiB, in {len(body)} bytes"
 
 
-@pytest.mark.parametrize("beside", [{"topics": ("orders",)}, {"topic_pattern": "orders"}], ids=["topics", "pattern"])
-def test_a_subscription_of_several_kinds_is_refused(server, beside):
-    hold_records(server)
-    join = JoinGroup(group_id="billing", member_id="m1", process_id="p1", assign={"billing": (0,)}, **beside)
-    found = answer(server.connection, "JoinGroup", encode(join))
-    assert isinstance(found, InvalidRequest), found
-    assert "topics, topic_pattern and assign" in str(found)
-    still_serves(server)
-
-
 def test_rows_that_overlap_each_other_take_bounded_memory(server):
     n = 20_000
     rows = outcomes(

@@ -119,6 +119,8 @@ def test_a_join_without_a_partitions_offsets_is_retriable_and_creates_no_group(r
         ({"starting_offsets": '{"orders": {"0": -3, "1": 1}}'}, InvalidStartingOffsets, "starting"),
         ({"topics": ("orders", "payments")}, UnknownTopic, "Topic payments .* in the Kafka cluster at fake:9092"),
         ({"assign": {"orders": (0, 7)}}, UnknownPartition, "orders has no partition 7"),
+        ({"assign": {"orders": (0,)}, "topics": ("orders",)}, InvalidRequest, "has several"),
+        ({"assign": {"orders": (0,)}, "topic_pattern": "orders"}, InvalidRequest, "has several"),
         ({"configs": {"share.session.timeout.ms": "1"}}, ConfigOutOfBounds, "share.session.timeout.ms"),
         ({"configs": {"errors.deadletterqueue.topic.name": "nosuch"}}, DeadLetterTopicMissing, "nosuch"),
     ],
