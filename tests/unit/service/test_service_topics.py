@@ -230,15 +230,6 @@ def test_a_topic_missing_for_less_than_a_minute_loses_nothing(running, cluster, 
     assert "topic deleted" not in caplog.text
 
 
-def test_a_topic_that_is_missing_for_a_minute_is_deleted(running, cluster, monkeypatch, caplog):
-    start, now_s = released_and_unread(running, cluster), doubting(running, monkeypatch)
-    go(cluster, "deleted")
-    assert running.next(start).plan_id == "" and "topic deleted" not in caplog.text
-    now_s[0] += 60
-    lost, _ = told(running, start)
-    assert lost == [(0, 9, 10), (100, 999, 900)]
-
-
 def counted(running) -> tuple[int, int]:
     """How many records were deleted with their topic, and how many are not accounted for."""
     found = running.service.handle(DescribeGroup(group_id="billing")).records
