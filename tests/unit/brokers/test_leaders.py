@@ -1,7 +1,5 @@
 """Each leader is asked by itself: one that does not answer holds up no other's answer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

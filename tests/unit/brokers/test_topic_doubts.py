@@ -1,7 +1,5 @@
 """A topic that the brokers do not show is in doubt for a minute; a topic that is shown again was never gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace

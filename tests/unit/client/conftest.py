@@ -1,7 +1,5 @@
 """Listeners have time for their answers, however busy the machine is."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.kafka import broker_probe

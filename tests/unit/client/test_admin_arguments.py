@@ -1,7 +1,5 @@
 """Wrong arguments of the Admin client and of a listener are errors that say how they are written, before any call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

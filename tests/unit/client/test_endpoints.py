@@ -1,7 +1,5 @@
 """A client of standalone coordinators: a group's members meet at one of them, go on to the next, and come back."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import socket

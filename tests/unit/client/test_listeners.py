@@ -1,7 +1,5 @@
 """A listener that is no broker's is named at each door by which a program or a person comes to brokers."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

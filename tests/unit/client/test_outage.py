@@ -1,7 +1,5 @@
 """An outage in the log, and how a query's client rides one out."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The configuration table: complete, within its own bounds, and every wrong text refused by name."""
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 from dataclasses import fields

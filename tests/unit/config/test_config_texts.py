@@ -1,7 +1,5 @@
 """Texts of configs that are almost right: whole numbers, and the addresses of coordinators and brokers."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.config.keys import ConfigKey

@@ -1,8 +1,6 @@
 """A key that is written in another way, or without its prefix, is refused with the way to write it. The cases are all
 options and keys, each in the ways in which people write names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

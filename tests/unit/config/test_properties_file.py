@@ -1,7 +1,5 @@
 """A properties file is read as Java reads it; what would surprise is named, and no value is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The reader of dead letters' originals beside a client that begins at the log's start again behind a damaged batch."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """An owner replies to the records of other hosts, and an asker tells an owner that lives from one that is gone."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.protocol.errors import NotAllowed

@@ -1,7 +1,5 @@
 """Requests between hosts: an owner and a gateway on a simulated clock, with records that are lost or come twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any

@@ -1,8 +1,6 @@
 """A coordinator counts the requests that it passes on to another host, says whom it asks, and hands over the groups
 that only other hosts ask for."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

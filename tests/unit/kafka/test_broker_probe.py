@@ -1,7 +1,5 @@
 """Whether brokers answer: a refused connection, silence, and an error that is an answer."""
 
-from __future__ import annotations
-
 import socket
 import time
 from concurrent.futures import Future

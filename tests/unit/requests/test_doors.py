@@ -1,7 +1,5 @@
 """Whichever door a request comes by, the same is checked, counted and written down of it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

@@ -1,7 +1,5 @@
 """A coordinator's bounds of what its groups set: sessions, heartbeats, assignments (KIP-932, KIP-1263)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """◆ A process that loads its own group again, since an append failed, goes on with what was left of sessions and locks:
 a member that is gone keeps its records for one session timeout, however often that happens."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Bodies that nobody should send, to a real server in a process of its own: each gets a named error, the process lives,
 its groups stay in memory, and its memory stays bounded."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

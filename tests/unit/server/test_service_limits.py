@@ -1,7 +1,5 @@
 """Limits protect a coordinator: connections without a token are cut, floods are one line, requests are limited."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """An administrator's action is carried out once: sent twice, late, after a crash, after a takeover, in both stores."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,8 +1,6 @@
 """The service's memory of shrunk logs, delays and log lines does not grow with their number in the past, and that of
 Python's reader not with the size of the records."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,8 +1,6 @@
 """DeleteGroup and DeleteOffsets in a crash: before the append, after it, and before the answer. All of it or nothing,
 and no record of a group that lives is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import tempfile

@@ -1,7 +1,5 @@
 """Start offsets, resets and deletions go by topic id and by partition, for queries and for ShareConsumers."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.protocol.admin_messages import AlterOffsets, DeleteOffsets

@@ -1,7 +1,5 @@
 """◆ A coordinator on demand leaves when it is idle, and not while a record is held, delayed or waits."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

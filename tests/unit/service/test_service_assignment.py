@@ -1,7 +1,5 @@
 """ShareConsumers with assigned partitions, of which only one asks for records; the service's clock is stepped."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup

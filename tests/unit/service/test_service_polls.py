@@ -1,7 +1,5 @@
 """Acknowledgements that ride on a ShareConsumer's poll: they do not wait for brokers, and do not fail with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing

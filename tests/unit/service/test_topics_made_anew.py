@@ -1,8 +1,6 @@
 """A topic that is deleted and created again while ShareConsumers hold its records, or are about to acquire some: no
 record of the new topic is settled as one of the old, though the coordinator's cached topics are old."""
 
-from __future__ import annotations
-
 import contextlib
 from concurrent.futures import wait
 from types import SimpleNamespace

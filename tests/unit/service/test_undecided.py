@@ -1,7 +1,5 @@
 """Undecided records are looked for in the log a part at a time; no part is read again."""
 
-from __future__ import annotations
-
 import random
 import threading
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """A host takes a group from the owner on another host only if that has given it up, or was silent and wrote nothing; an
 owner carries out requests of other hosts in its tenure and in their time."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

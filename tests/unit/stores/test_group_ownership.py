@@ -1,7 +1,5 @@
 """A group that another coordinator owns is taken by whom the policy allows."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The state partition loses its end (an unclean leader election), and other groups' appends grow it again: a group that
 the process remembers by an offset is still found by what is left of its log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
