@@ -26,7 +26,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.brokers.asked_ahead import AskedAhead
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, acks, begun, held
+from tests.support.running_service import acks, begun, held, serving
 from tests.support.waiting import wait_until
 
 
@@ -348,18 +348,17 @@ def test_a_topic_no_longer_subscribed_gives_its_ranges_back(running, cluster):
 # --- topic ids
 
 
-def test_topic_ids_are_derived_from_names_in_a_cluster_without_ids(tmp_path):
+def test_topic_ids_are_derived_from_names_in_a_cluster_without_ids():
     cluster = FakeCluster(topic_ids=False)
     cluster.add("orders", end=5)
-    running = Running(tmp_path / "state.db", cluster)
-    running.join(starting_offsets="earliest")
-    plan = running.next()
-    assert len(plan.partitions[0].topic_id) == 22
-    assert running.start(plan.plan_id).data_loss == ()
-    cluster.topic_ids = True
-    cluster.add("orders", end=5)
-    assert running.next(plan.plan_id).plan_id == ""  # the group goes on by the names
-    running.close()
+    with serving(cluster) as running:
+        running.join(starting_offsets="earliest")
+        plan = running.next()
+        assert len(plan.partitions[0].topic_id) == 22
+        assert running.start(plan.plan_id).data_loss == ()
+        cluster.topic_ids = True
+        cluster.add("orders", end=5)
+        assert running.next(plan.plan_id).plan_id == "", "the group goes on by the names"
 
 
 # --- people

@@ -14,8 +14,8 @@ from coordinator.service.brokers.topic_looks import TopicLooks
 from coordinator.service.questions import remade_topics
 from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster, cluster_with_orders
-from tests.support.running_service import Running, begun, held, serving
 from tests.support.running_service import acks as acks_of
+from tests.support.running_service import begun, held, serving
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -96,18 +96,15 @@ def test_the_group_names_a_topic_that_the_coordinator_has_not_seen(running, clus
     assert running.ask(Acknowledge, "c1", partitions=acks(old)).errors == {f"{old}:0": "UNKNOWN_TOPIC_ID"}
 
 
-def test_a_group_without_topic_ids_knows_no_topic_made_anew(tmp_path):
+def test_a_group_without_topic_ids_knows_no_topic_made_anew():
     cluster = FakeCluster(topic_ids=False)
     cluster.add("orders", end=10)
-    running = Running(tmp_path / "other.db", cluster)
-    try:
+    with serving(cluster) as running:
         running.join("c1", query=False, starting_offsets="earliest")
         (partition,) = acquire(running).partitions
         cluster.topic_ids = True
         make_anew(cluster)
         assert running.ask(Acknowledge, "c1", partitions=acks(partition.topic_id)).errors == {}
-    finally:
-        running.close()
 
 
 @pytest.mark.parametrize("ends", ["asked", "cached", "new"])
