@@ -122,7 +122,7 @@ def test_a_server_that_answers_line_by_line_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_silent_listener_is_named_in_the_log_and_ends_the_wait(protocol, caplog, monkeypatch):
+def test_a_silent_listener_is_logged_and_ends_the_wait(protocol, caplog, monkeypatch):
     monkeypatch.setattr(broker_probe, "LISTENER_S", 0.2)
     with listening(Silence, None) as address:
         assert listener_of_another_kind(address, protocol) is None
