@@ -96,7 +96,7 @@ TOKEN = "Failed to acquire SASL OAUTHBEARER token: {}"
         (KafkaError._AUTHENTICATION, TOKEN.format("Must supply an unexpired token: now=2ms, exp=1ms"), True),
     ],
 )
-def test_a_refusal_of_the_client_is_told_from_an_endpoint_out_of_reach(code: int, text: str, refused: bool) -> None:
+def test_a_refusal_is_told_from_an_endpoint_out_of_reach(code: int, text: str, refused: bool) -> None:
     assert is_refused(KafkaError(code, text)) is refused
 
 
