@@ -1,48 +1,49 @@
-"""The wrong inputs by what a person writes: options of the source, of the sink, rows, security, places, commands.
+"""The wrong inputs by what a person writes: options of the source and of the sink, rows, security, coordinators.
 
-``SECTIONS``: the inputs that people have tried, and those that were looked for beside them
-(tests/bad_input/more_inputs.py).
+``SECTIONS``: these, and the files, commands and functions of tests/bad_input/commands.py. Each is what somebody writes
+who comes from Java, Spark's own source, a template or another tool.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.types import DoubleType, IntegerType
-
-import sharegroup
-from coordinator.client.on_demand import runtime_dir, state_dir
-from coordinator.protocol.errors import (
-    AcknowledgementModeDiffers,
-    BatchNotNamed,
-    BrokerClosesConnection,
-    BrokerHostUnknown,
-    BrokerNotReachable,
-    BrokerSecurityFailed,
-    BrokerSpeaksOtherwise,
-    CoordinatorUnreachable,
-    DataLoss,
-    GroupIdNotFound,
-    NoneHeld,
-    NotAuthorized,
-    NothingDecided,
-    OutageTooLong,
-    StateTopicMissing,
-    TopicNotAuthorized,
+import pyarrow as pa
+import pytest
+from msgspec import structs
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
 )
-from coordinator.protocol.option_errors import TableRefused
-from coordinator.service.stores.sqlite_store import SqliteStore
-from share_sink.archive import archive_dataset, compact
-from share_source.arrow_schema import spark_schema
-from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
-from tests.bad_input.more_inputs import MORE_INPUTS, rows_of
-from tests.bad_input.row import Place, Row, command, shown, sink, source, sources
-from tests.bad_input.third_inputs import THIRD
-from tests.support.sink_rows import REQUIRED, schema
+
+from share_sink.foreach_batch import sink_options
+from share_sink.options import SinkOptions
+from share_sink.rows import check_delivered, outcome_rows
+from share_sink.sink import Sink
+from tests.bad_input.commands import COMMANDS, CONSUMERS, PLACES
+from tests.bad_input.row import Place, Row, reads, sink, source, sources
+from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, TOPIC_ID, TYPES, row, schema
 
 ENDPOINT = "share.coordinator.endpoint"
 CA = "share.coordinator.ssl.ca.location"
 TOKEN_FILE = "share.coordinator.token.file"
-DLQ = "errors.deadletterqueue.topic.name"
-SECURITY = "tests/integration/test_security_errors.py"
+TLS = {"kafka.security.protocol": "SSL"}
+SASL = {"kafka.security.protocol": "SASL_SSL"}
+PLAIN_USER = {**SASL, "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "alice"}
+OAUTH = {**SASL, "kafka.sasl.mechanism": "OAUTHBEARER"}
+OIDC = {
+    "kafka.sasl.oauthbearer.client.id": "me",
+    "kafka.sasl.oauthbearer.client.secret": "secret",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://localhost:1/token",
+}
+FUNCTION = "tests.support.iam_signer"
 
 
 def endpoint(place: Place, **configs: str) -> object:
@@ -51,354 +52,365 @@ def endpoint(place: Place, **configs: str) -> object:
     return place.source({ENDPOINT: "coordinator:9999", TOKEN_FILE: token, **configs})
 
 
-def in_directory(variable: str, directory: str) -> Row:
-    """A row of an environment variable that names a directory which can't be used."""
-    import pytest
+def variable(name: str, value: str) -> Row:
+    """A row of an environment variable."""
 
-    def found(place: Place) -> object:
-        place.file("file")
+    def loaded(place: Place) -> object:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(variable, directory.replace("FOLDER", str(place.folder)))
-            return runtime_dir() if variable == "SHAREGROUP_RUNTIME_DIR" else state_dir()
+            patch.setenv(name, value)
+            return place.source({ENDPOINT: "localhost:1"} if "TOKEN" in name else {})
 
-    return Row(f"{variable}={directory}", "UnsafeDirectory", found)
-
-
-def not_an_archive(place: Place) -> object:
-    """A compaction of a folder that holds something else."""
-    place.file("passwords")
-    return compact(str(place.folder))
+    return Row(f"{name}={value}", loaded)
 
 
-def redriven(place: Place, **arguments: object) -> object:
-    """A redrive in a program."""
-    options = {"kafka.bootstrap.servers": place.bootstrap, **arguments.pop("options", {})}  # type: ignore[dict-item]
-    return sharegroup.redrive("dlq", options=options, **arguments)  # type: ignore[arg-type]
+def rows_of(written: str, **columns: object) -> Row:
+    """A row of a sink's task: a record of ``orders`` at offset 57 with these columns."""
+
+    def written_row(place: Place) -> object:
+        options = SinkOptions.parse({"kafka.bootstrap.servers": place.bootstrap, "kafka.group.id": "billing"})
+        opened = structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}})
+        of = Sink(options=options, columns=COLUMNS, opened=opened)
+        values = {**row(57, "accept"), **columns}
+        batch = pa.RecordBatch.from_pylist([values], pa.schema(list(ARROW.items())))
+        return check_delivered(outcome_rows(batch, of), of)
+
+    return Row(f"row: {written}", written_row)
 
 
-FORMS = "tests/spark/test_refused_forms.py::test_batch_reads_other_columns_and_sql_tables_are_refused_by_name"
-LOAD = [
-    sources("kafka.group.id of 40,000 characters", "InvalidGroupId", {"kafka.group.id": "g" * 40_000}),
-    sources(
-        "kafka.group.id with a line break", "InvalidGroupId", {"kafka.group.id": "billing\n2026-11-22 ERROR forged"}
-    ),
-    sources("kafka.group.id with NUL", "InvalidGroupId", {"kafka.group.id": "bill\0ing"}),
-    source("kafka.bootstrap.servers=localhost:abc", "host:port"),
-    source("kafka.bootstrap.servers=a;b", "host:port"),
-    source("kafka.bootstrap.servers=localhost:70000", "ports are 1 to 65535"),
-    source("kafka.bootstrap.servers=http://localhost:9092", "host:port"),
-    source("subscribe=nosuch", "UnknownTopic"),
-    source("subscribe=share-group-state", "TopicKept"),
-    sources("subscribePattern=order(", "InvalidTopicPattern", {"subscribe": None, "subscribePattern": "order("}),
-    sources(
-        "assign of a partition that is not there", "UnknownPartition", {"subscribe": None, "assign": '{"orders":[9]}'}
-    ),
-    source('startingOffsets={"orders":{"0":1,"9":5}}', "InvalidStartingOffsets"),
-    source("archive.path=/archive", "option of the sink"),
-    source("onStaleReceipt=fail", "option of the sink"),
-    source("maxOffsetPerTrigger=5", "nearest known one is maxOffsetsPerTrigger"),
-    source("topics=orders", "its options are"),
-    source("kafka.foo.bar=1", "CONFIGURATION.md"),
-    source("share.coordinator.listener=a:1", "key of a standalone coordinator"),
-    source("kafka.receive.message.max.bytes=2000", "receive.message.max.bytes"),
-    source("errors.deadletterqueue.topic.name=nosuch", "DeadLetterTopicMissing"),
-    shown(
-        '.schema("value string")', SchemaRefused(columns="value:string", fixed=", ".join(spark_schema().names)), FORMS
-    ),
-    shown('spark.read.format("sharegroup")', BatchReadRefused(), FORMS),
-    shown("CREATE TABLE ... USING sharegroup", TableRefused(), FORMS),
-    shown(
-        "trigger(once=True)",
-        TriggerOnceRefused(),
-        "tests/spark/test_bad_input.py::test_trigger_once_is_refused_and_available_now_is_named",
-    ),
-    shown(
-        "on Spark 4.0 spark.sql.streaming.triggerAvailableNowWrapper.enabled=true",
-        LogNotTold(),
-        "tests/spark/test_without_start.py::test_the_wrapper_for_available_now_is_refused_by_name",
+def column(name: str, kind: DataType) -> Row:
+    """A row of a sink's column with a wrong type."""
+    written = f"sink: column {name} is {kind.simpleString()}"
+    return Row(written, lambda place: place.sink({}, schema({**TYPES, name: kind})))
+
+
+def without(name: str) -> Row:
+    """A row of a sink's column that is missing."""
+    columns = schema({other: kind for other, kind in REQUIRED.items() if other != name})
+    return Row(f"sink: no column {name}", lambda place: place.sink({}, columns))
+
+
+def archive(path: str) -> Row:
+    """A row of a sink's archive; FOLDER/file is a file."""
+
+    def opened(place: Place) -> object:
+        place.file("file")
+        return place.sink({"archive.path": path.replace("FOLDER", str(place.folder))}, schema(REQUIRED))
+
+    return Row(f"sink: archive.path={path}", opened)
+
+
+ADDRESSES = [
+    sources("no kafka.bootstrap.servers", {"kafka.bootstrap.servers": None}),
+    *(
+        source(f"kafka.bootstrap.servers={servers}")
+        for servers in (
+            *("", "localhost:abc", "a;b", "localhost:70000", "http://localhost:9092", "localhost:", ":9092", ","),
+            *("localhost:9092;localhost:9093", "localhost:9092 localhost:9093", "[::1:9092", "zookeeper:2181/kafka"),
+            *("kafka://localhost:9092", "localhost:0", "SASL_SSL://localhost:9092", "${BROKERS}", "localhost:9092/"),
+            "['localhost:9092']",
+        )
     ),
 ]
-
-RECORDS_GO = [
-    shown(
-        "a topic deleted with unread records",
-        DataLoss(group_id="billing", count=4900, ranges="orders-0 offsets 100 to 4999"),
-        "tests/unit/core/test_deleted_topics.py::test_of_a_log_with_an_unknown_end_the_known_records_are_counted",
+TOPICS = [
+    sources("no subscribe, no subscribePattern, no assign", {"subscribe": None}),
+    sources("subscribe and subscribePattern", {"subscribePattern": "orders"}),
+    sources("subscribe and assign", {"assign": '{"orders":[0]}'}),
+    *(
+        source(f"subscribe={topics}")
+        for topics in (
+            *("", ",", "orders;payments", "orders payments", "orders*", "größe", ".", "..", "orders/x", "[orders]"),
+            *("orders\u200b", "nosuch", "orders,nosuch", "share-group-state", "__consumer_offsets"),
+            *("orders,__transaction_state", "orders,__share_group_state"),
+        )
     ),
-    shown(
-        "a broker away for longer than the query waits",
-        OutageTooLong(
-            group_id="billing",
-            timeout_ms=300_000,
-            reason="no Kafka broker answers",
-            addresses="localhost:9092",
-            log="",
+    *(
+        reads(f"subscribePattern={pattern}")
+        for pattern in (
+            *("", "*", "order(", "[a-", "(?=orders).*", "(?!internal).*", "order(s)\\1", "a{1001}", "a++", "(?>a)"),
+        )
+    ),
+    *(
+        reads(f"assign={assign}")
+        for assign in (
+            *("", "orders", "orders:0", "[]", "{}", "{'orders':[0]}", '{"orders":0}', '{"orders":[]}'),
+            *('{"orders":["0"]}', '{"orders":[-1]}', '{"orders":[9]}', '{"nosuch":[0]}', '{"share-group-state":[0]}'),
+        )
+    ),
+    *(
+        source(f"startingOffsets={offsets}")
+        for offsets in (
+            *("", "beginning", "newest", "0", "2026-01-01", '{"orders":5}', '{"orders":[0]}', '{"orders":{"x":1}}'),
+            *('{"orders":{"0":-3}}', '{"orders":{"0":"5"}}', '{"orders":{"0":true}}', '{"orders":{"0":"earliest"}}'),
+            *('{"orders":{"0":1,"9":5}}', '{"payments":{"0":1}}'),
+        )
+    ),
+    sources(
+        "startingOffsets of a partition that is not assigned",
+        {"subscribe": None, "assign": '{"orders":[0]}', "startingOffsets": '{"orders":{"1":5}}'},
+    ),
+]
+NUMBERS = [
+    *(source(f"maxOffsetsPerTrigger={value}") for value in ("", "0", "-1", "1.5", "many", "10k", "1e4", "10_000", "²")),
+    source("minPartitions=0"),
+    source("maxRecordsPerPartition=0"),
+    source("kafkaConsumer.pollTimeoutMs=2m"),
+    source("includeHeaders=yes"),
+    source("failOnDataLoss=0"),
+]
+NAMES = [
+    *(
+        sources(f"kafka.group.id {what}", {"kafka.group.id": name})
+        for what, name in (
+            ("of 40,000 characters", "g" * 40_000),
+            ("with a line break", "billing\n2026-11-22 ERROR forged"),
+            ("with NUL", "bill\0ing"),
+        )
+    ),
+    *map(
+        source,
+        (
+            "kafka.group.id=",
+            "kafka.group.id=${GROUP}",
+            "kafka.group.id={{ group }}",
+            "maxOffsetPerTrigger=5",
+            "topics=orders",
+            "servers=localhost:9092",
+            "archive.path=/archive",
+            "onStaleReceipt=fail",
+            "groupIdPrefix=billing",
+            "group.id=billing",
+            "bootstrap.servers=localhost:9092",
+            "checkpointLocation=checkpoints",
+            "outputMode=append",
+            "endingOffsets=latest",
+            "startingTimestamp=2026-01-01",
+            'startingOffsetsByTimestamp={"orders":{"0":1}}',
+            "maxBytesPerTrigger=10m",
+            "kafka.auto.offset.reset=earliest",
+            "kafka.max.poll.records=500",
+            "kafka.value.deserializer=StringDeserializer",
+            "kafka.transactional.id=billing",
+            "kafka.share.session.timeout.ms=60000",
         ),
-        "tests/integration/test_broker_outage.py::test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout",
     ),
-    shown(
-        "the state topic deleted under a coordinator",
-        StateTopicMissing(topic="share-group-state", what="was deleted"),
-        "tests/integration/test_state_topic_gone.py::"
-        "test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints",
+    sources("minPartitions in an ordered group", {"minPartitions": 4, "share.order": "partition"}),
+    sources("maxRecordsPerPartition in an ordered group", {"maxRecordsPerPartition": 4, "share.order": "partition"}),
+]
+KAFKAS = [
+    *map(
+        source,
+        (
+            "kafka.foo.bar=1",
+            "kafka.receive.message.max.bytes=2000",
+            "kafka.receive.buffer.bytes=-5",
+            "kafka.retry.backoff.ms=0",
+            "kafka.retries=-1",
+            "kafka.max.partition.fetch.bytes=0",
+            "kafka.fetch.min.bytes=1e3",
+            "kafka.fetch.min.bytes=-5",
+            "kafka.fetch.wait.max.ms=1.5",
+            "kafka.fetch.max.bytes=50MB",
+            "kafka.request.timeout.ms=30s",
+            "kafka.enable.metrics.push=hunter2",
+            "kafka.metrics.num.samples=3",
+            "kafka.compression.type=gz",
+            "kafka.debug=everything",
+            "kafka.client.dns.lookup=default",
+            "kafka.client.id=${env:HOME}",
+            "kafka.log_level=info",
+            "kafka.error_cb=print",
+        ),
     ),
-    shown(
-        "explicit mode, and a query whose sink decides nothing",
-        NothingDecided(group_id="billing"),
-        "tests/unit/core/test_outcomes.py::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
-    ),
-    shown(
-        "sink: share.acknowledgement.mode=explicit, and a source that names none",
-        AcknowledgementModeDiffers(group_id="billing", own="explicit", other="implicit"),
-        "tests/spark/test_sink_commits.py::test_a_sink_that_names_another_mode_than_its_source_is_refused",
-    ),
-    shown(
-        "explicit mode, and acknowledge() of no row in a thread of foreachBatch",
-        BatchNotNamed(group_id="billing"),
-        "tests/unit/service/test_service_sinks.py::test_a_commit_that_names_no_plan_is_refused_in_explicit_mode",
+    sources(
+        "Java's and librdkafka's name of one property",
+        {"kafka.request.timeout.ms": 2000, "kafka.socket.timeout.ms": 1000},
     ),
 ]
-
-SINK = [
-    rows_of("of another group that lives", "RowsOfAnotherGroup", receipt=7),
-    shown(
-        "sink: kafka.group.id that nobody uses",
-        GroupIdNotFound(group_id="biling"),
-        "tests/spark/test_errors_first.py::test_an_error_of_the_sink_begins_with_its_name",
-    ),
-    Row('sink: mode("overwrite")', "OverwriteRefused", lambda place: place.sink({}, overwrite=True)),
-    Row(
-        "sink: no columns deliveryCount and acknowledgement",
-        "MissingColumn",
-        lambda place: place.sink({}, schema(dict([*REQUIRED.items()][:3]))),
-    ),
-    Row(
-        "sink: no column receipt",
-        "MissingColumn",
-        lambda place: place.sink({}, schema({name: kind for name, kind in REQUIRED.items() if name != "receipt"})),
-    ),
-    Row(
-        "sink: partition is a double",
-        "WrongColumn",
-        lambda place: place.sink({}, schema({**REQUIRED, "partition": DoubleType()})),
-    ),
-    Row(
-        "sink: acknowledgement is a number",
-        "WrongColumn",
-        lambda place: place.sink({}, schema({**REQUIRED, "acknowledgement": IntegerType()})),
-    ),
-    sink("onStaleReceipt=ignore", "InvalidOption"),
-    sink("subscribe=orders", "option of the source"),
-    rows_of("offset -100", "NeverDelivered", offset=-100),
-    rows_of("offset + 1,000,000", "NeverDelivered", offset=1_000_057),
-    rows_of("partition + 10", "NeverDelivered", partition=10),
-    rows_of("topic 'nosuch'", "NeverDelivered", topic="nosuch"),
-    rows_of("deliveryCount 0", "NeverDelivered", deliveryCount=0),
-    shown(
-        "row: deliveryCount + 1, in all rows",
-        NoneHeld(count=300, sample="orders-0@0 (2)", group_id="billing"),
-        "tests/unit/service/test_service_sinks.py::test_refusals_are_named_and_stage_nothing",
-    ),
-    rows_of("offset null", "IncompleteReceipt", offset=None),
-    rows_of("acknowledgement 'maybe'", "UnknownOutcome", acknowledgement="maybe"),
-    rows_of("acknowledgement 'renew'", "RenewRefused", acknowledgement="renew"),
-    rows_of("releaseDelayMs -1", "InvalidReleaseDelay", acknowledgement="release", releaseDelayMs=-1),
-    Row("archive.path below a file", "ArchiveNotWritable", lambda place: share_sink_archive(place)),
-]
-
-
-def share_sink_archive(place: Place) -> object:
-    """A sink whose archive lies below a file."""
-    return place.sink({"archive.path": place.file("file") + "/archive"}, schema(REQUIRED))
-
-
-BROKER = "sasl_plaintext://localhost:9092/bootstrap"
 SECURED = [
-    shown(
-        "a wrong SASL password",
-        BrokerSecurityFailed(
-            addresses="localhost:9092",
-            reason=f"{BROKER}: SASL authentication error: Authentication failed: Invalid username or password "
-            "(after N ms in state AUTH_REQ)",
+    *map(
+        source,
+        (
+            "kafka.security.protocol=TLS",
+            "kafka.security.protocol=SASL-SSL",
+            "kafka.sasl.pasword=secret",
+            "kafka.sasl.password=${file:/secrets:password}",
+            "kafka.sasl.jaas.config=com.example.MyLoginModule required;",
+            "kafka.sasl.jaas.config=PlainLoginModule required username=alice",
+            "kafka.ssl.keystore.location=client.jks",
+            "kafka.ssl.truststore.location=trust.jks",
+            "kafka.ssl.endpoint.identification.algorithm=off",
         ),
-        f"{SECURITY}::test_the_brokers_own_reason_is_raised_at_once",
     ),
-    shown(
-        "a SASL mechanism that the brokers do not have",
-        BrokerSecurityFailed(
-            addresses="localhost:9092",
-            reason=f"{BROKER}: SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: "
-            "broker's supported mechanisms: PLAIN (after N ms in state AUTH_HANDSHAKE)",
-        ),
-        f"{SECURITY}::test_the_brokers_own_reason_is_raised_at_once",
-    ),
-    sources(
-        "kafka.sasl.mechanism=PLAINN",
-        "SCRAM-SHA-512",
-        {
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAINN",
-            "kafka.sasl.username": "alice",
-            "kafka.sasl.password": "secret",
-        },
-    ),
-    sources(
-        "kafka.sasl.mechanism=PLAIN, without a password",
-        "sasl.password",
-        {
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.username": "alice",
-        },
-    ),
-    sources(
-        "kafka.sasl.mechanism=OAUTHBEARER, without kafka.sasl.oauthbearer.method",
-        "kafka.sasl.oauthbearer.method is missing",
-        {
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": "OAUTHBEARER",
-            "kafka.sasl.oauthbearer.client.id": "me",
-            "kafka.sasl.oauthbearer.client.secret": "secret",
-            "kafka.sasl.oauthbearer.token.endpoint.url": "https://localhost:1/token",
-        },
-    ),
-    sources(
-        "kafka.security.protocol=SASL_SSL, without a mechanism",
-        "kafka.sasl.mechanism is missing",
-        {"kafka.security.protocol": "SASL_SSL"},
-    ),
-    sources(
-        "kafka.sasl.mechanism=AWS_MSK_IAM",
-        "docs/run/brokers.md",
-        {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"},
-    ),
+    source("kafka.sasl.mechanism=PLAINN", **{**PLAIN_USER, "kafka.sasl.password": "secret"}),
+    source("kafka.sasl.mechanism=SCRAM", **SASL),
+    sources("kafka.sasl.mechanism=PLAIN, without a password", PLAIN_USER),
+    sources("kafka.sasl.mechanism=OAUTHBEARER, without kafka.sasl.oauthbearer.method", {**OAUTH, **OIDC}),
+    sources("kafka.security.protocol=SASL_SSL, without a mechanism", SASL),
+    source("kafka.sasl.mechanism=AWS_MSK_IAM", **SASL),
+    source("kafka.sasl.kerberos.keytab=/nosuch.keytab", **{**SASL, "kafka.sasl.mechanism": "GSSAPI"}),
     sources(
         "kafka.ssl.certificate.location without kafka.ssl.key.location",
-        "kafka.ssl.key.location is missing",
-        {"kafka.security.protocol": "SSL", "kafka.ssl.certificate.location": "client.pem"},
+        {**TLS, "kafka.ssl.certificate.location": "client.pem"},
     ),
-    shown(
-        "SSL against a plaintext listener",
-        BrokerSpeaksOtherwise(
-            addresses="localhost:9092",
-            answer="without TLS",
-            protocol="SSL",
-            instead="Set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a listener with "
-            "TLS.",
-        ),
-        f"{SECURITY}::test_a_listener_of_another_protocol_is_named_within_seconds",
-    ),
-    shown(
-        "plaintext against a SASL listener",
-        BrokerClosesConnection(
-            addresses="localhost:9092",
-            reason="localhost:9092/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN (after "
-            "N ms in state UP)",
-            protocol="PLAINTEXT",
-        ),
-        f"{SECURITY}::test_a_listener_of_another_protocol_is_named_within_seconds",
-    ),
-    shown(
-        "a topic on which the principal has no DESCRIBE",
-        TopicNotAuthorized(topic="orders"),
-        f"{SECURITY}::test_a_topic_that_may_not_be_seen_is_not_called_missing",
-    ),
-    shown(
-        "kafka.bootstrap.servers=nosuch.invalid:9092",
-        BrokerHostUnknown(
-            addresses="nosuch.invalid:9092",
-            reason="nosuch.invalid:9092/bootstrap: Failed to resolve 'nosuch.invalid:9092': Name or service not known "
-            "(after N ms in state CONNECT)",
-        ),
-        f"{SECURITY}::test_an_unknown_host_is_named_at_once",
-    ),
-    shown(
-        "kafka.bootstrap.servers of a port where nothing listens",
-        BrokerNotReachable(
-            addresses="localhost:1",
-            timeout_ms=15_000,
-            reason="_TRANSPORT: localhost:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after "
-            "N ms in state CONNECT)",
-        ),
-        "tests/spark/test_bad_input.py::test_an_unreachable_broker_is_named_and_the_password_is_not",
-    ),
-    sources(
-        "kafka.ssl.ca.location of a missing file",
-        "No such file",
-        {"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "nosuch.pem"},
+    *(
+        source(f"kafka.ssl.ca.location={path}", **TLS)
+        for path in ("nosuch.pem", "~/ca.pem", "file:///etc/ca.pem", "dbfs:/certs/ca.pem", "s3://bucket/ca.pem")
     ),
     Row(
         "kafka.ssl.ca.location of a file that holds no certificate",
-        "no certificate or crl found",
-        lambda place: place.source(
-            {"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": place.file("ca.pem", "no PEM")}
-        ),
+        lambda place: place.source({**TLS, "kafka.ssl.ca.location": place.file("ca.pem", "no PEM")}),
+    ),
+    source("kafka.ssl.ca.pem=hello", **TLS),
+    source("kafka.oauth_cb=billing:token"),
+    *(
+        source(f"kafka.oauth_cb={function}", **OAUTH)
+        for function in (
+            *("token", "__main__:token", "nosuch_module:token", "os:system", f"{FUNCTION}:nosuch"),
+            *(f"{FUNCTION}:base64_text", f"{FUNCTION}:nothing", f"{FUNCTION}:raising"),
+        )
     ),
 ]
-
+GROUPS = [
+    *map(
+        source,
+        (
+            "share.session.timeout.ms=45s",
+            "share.session.timeout.ms=45_000",
+            "share.session.timeout.ms=0",
+            "share.heartbeat.interval.ms=60000",
+            "share.heartbeat.interval.ms=45000",
+            "share.delivery.count.limit=1",
+            "share.delivery.count.limit=unlimited",
+            "share.delivery.limit=5",
+            "share.isolation.level=committed",
+            "share.auto.offset.reset=none",
+            "share.auto.offset.reset=by_duration:1h",
+            "share.acknowledgement.mode=auto",
+            "share.release.backoff.multiplier=0.5",
+            "share.release.backoff.ms=PT30S",
+            "share.state.store=postgres://db",
+            "share.state.store=state.db",
+            "share.state.store=sqlite://state.db",
+            "share.state.store=kafka:",
+            "share.group.id=billing",
+            "share.sesion.timeout.ms=45000",
+            "group.share.record.lock.duration.ms=30000",
+            "errors.deadletterqueue.topic.name=nosuch",
+            "errors.deadletterqueue.topic.name=dlq billing",
+            "errors.deadletterqueue.topic.name=..",
+            "errors.deadletterqueue.topic.name=orders",
+            "errors.deadletterqueue.topic=dlq",
+            "errors.deadletterqueue.max.reject.ratio=50%",
+            "errors.tolerance=all",
+            "share.renew.acknowledge.enable=1",
+        ),
+    )
+]
 COORDINATORS = [
-    source(f"{ENDPOINT}=coordinator:9999", "TokenMissing"),
-    source(f"{ENDPOINT}=coordinator", "host:port"),
-    sources(f"{TOKEN_FILE} without {ENDPOINT}", "ConfigConflict", {TOKEN_FILE: "token"}),
-    Row(f"{TOKEN_FILE} of a missing file", "UnusableFile", lambda p: endpoint(p, **{TOKEN_FILE: "nosuch"})),
+    *map(
+        source,
+        (
+            f"{ENDPOINT}=coordinator:9999",
+            f"{ENDPOINT}=coordinator",
+            f"{ENDPOINT}=a:1,b",
+            f"{ENDPOINT}=https://coordinator:9999",
+            "share.coordinator.listener=a:1",
+            "share.coordinator.token=abc",
+            "share.coordinator.fleet.group.id=1",
+            "share.coordinator.session.timeout.ms=1",
+        ),
+    ),
+    sources(f"{ENDPOINT} and share.state.store", {ENDPOINT: "a:1", "share.state.store": "sqlite"}),
+    sources(f"{TOKEN_FILE} without {ENDPOINT}", {TOKEN_FILE: "token"}),
+    Row(f"{TOKEN_FILE} of a missing file", lambda p: endpoint(p, **{TOKEN_FILE: "nosuch"})),
     Row(
         f"{TOKEN_FILE} of a file that others may read",
-        "UnsafeFile",
         lambda p: endpoint(p, **{TOKEN_FILE: p.file("t", "x" * 20, 0o644)}),
     ),
-    Row(
-        f"{CA} of a file that is no PEM", "no certificate in PEM", lambda p: endpoint(p, **{CA: p.file("ca", "no PEM")})
-    ),
-    shown(
-        f"{ENDPOINT}=nosuch.invalid:9999",
-        CoordinatorUnreachable(
-            endpoints="nosuch.invalid:9999",
-            reason="nosuch.invalid:9999: address lookup failed for nosuch.invalid:9999: Domain name not found",
+    Row(f"{CA} of a file that is no PEM", lambda p: endpoint(p, **{CA: p.file("ca", "no PEM")})),
+    variable("SHAREGROUP_READER", "fast"),
+    variable("SHAREGROUP_COORDINATOR_TOKEN", "guess"),
+]
+SINKS = [
+    *map(
+        sink,
+        (
+            "onStaleReceipt=ignore",
+            "outputOnReplay=overwrites",
+            "batchId=-1",
+            "batchId=x",
+            "subscribe=orders",
+            "topic=dlq",
+            "path=output",
+            "mode=append",
+            "deadLetterTopic=dlq",
+            "archivepath=x",
+            "kafka.acks=0",
+            "kafka.transactional.id=billing",
+            "kafka.compression.type=brotli",
+            "kafka.sasl.pasword=x",
+            "kafka.security.protocol=SSLL",
+            "share.acknowledgement.mode=both",
+            "errors.deadletterqueue.topic=x",
+            "errors.deadletterqueue.topic.name=__dlq",
         ),
-        f"{SECURITY}::test_a_coordinators_unknown_host_is_named_at_once",
     ),
-    shown(
-        "a wrong token",
-        NotAuthorized(endpoint="coordinator:9999"),
-        "tests/integration/test_standalone.py::test_a_wrong_token_is_refused_by_name_at_once",
-    ),
-]
-
-PLACES = [
-    in_directory("SHAREGROUP_RUNTIME_DIR", "FOLDER/file"),
-    in_directory("SHAREGROUP_RUNTIME_DIR", "/proc/x"),
-    in_directory("SHAREGROUP_STATE_DIR", "FOLDER/file"),
-    Row("share.state.store=sqlite:/proc/x.db", "can't be made", lambda place: SqliteStore("/proc/x.db")),  # type: ignore[arg-type]
-    Row("share.state.store=sqlite:FOLDER", "it is a folder", lambda place: SqliteStore(place.folder)),
-    Row('sharegroup.archive.compact("nope")', "ArchiveNotFound", lambda place: compact("nope")),
-    Row("sharegroup.archive.compact of a folder of other files", "ArchiveNotFound", not_an_archive),
-    Row('sharegroup.archive.archive_dataset("nope")', "ArchiveNotFound", lambda place: archive_dataset("nope")),
-]
-
-COMMANDS = [
-    command("coordinator", "Missing option"),
-    command("coordinator --config", "requires an argument"),
-    command("coordinator --config x health", "stands after"),
-    command("coordinator --config nosuch.properties", "InvalidPropertiesFile"),
-    command("coordinatr", "No such command"),
-    command("dlq redrive --bootstrap-server localhost:9092 --topic dlq --where tenant", "neither NAME=VALUE"),
-    Row('sharegroup.redrive(where="tenant")', "InvalidCondition", lambda place: redriven(place, where="tenant")),
+    Row('sink: mode("overwrite")', lambda place: place.sink({}, overwrite=True)),
+    *map(archive, ("FOLDER/file/archive", "/proc/archive", "foo://bucket/archive", "s3a:/AKIA:geheim@bucket/given-up")),
     Row(
-        'sharegroup.redrive(where="message~=(")', "InvalidCondition", lambda place: redriven(place, where="message~=(")
+        "acknowledge(batch, batch_id) without a group",
+        lambda place: sink_options({}, {"kafka.bootstrap.servers": "localhost:9092"}),
     ),
-    Row('sharegroup.redrive(options={"foo": 1})', "UnknownOption", lambda place: redriven(place, options={"foo": 1})),
-    Row('sharegroup.redrive("dlq") of a missing topic', "UnknownTopic", lambda place: redriven(place)),
-    Row('sharegroup.redrive(max_redrives="3")', "ConfigOutOfBounds", lambda place: redriven(place, max_redrives="3")),
+    *map(without, REQUIRED),
+    column("topic", BinaryType()),
+    column("partition", DoubleType()),
+    column("partition", LongType()),
+    column("offset", StringType()),
+    column("deliveryCount", LongType()),
+    column("receipt", IntegerType()),
+    column("acknowledgement", BooleanType()),
+    column("acknowledgement", IntegerType()),
+    column("reason", BinaryType()),
+    column("releaseDelayMs", StringType()),
+    column("key", IntegerType()),
+    column("value", StructType()),
+    column("headers", MapType(StringType(), BinaryType())),
+    column("headers", ArrayType(StringType())),
+    Row(
+        "sink: column offset twice",
+        lambda place: place.sink({}, StructType([*schema(REQUIRED), StructField("offset", IntegerType())])),
+    ),
+    *(rows_of(f"{name} null", **{name: None}) for name in ("topic", "partition", "offset", "deliveryCount", "receipt")),
+    *(
+        rows_of(f"acknowledgement '{word}'", acknowledgement=word)
+        for word in ("maybe", "Accept", "accepted", "", "ack", "true", "x" * 200, "renew")
+    ),
+    rows_of("of another group that lives", receipt=7),
+    rows_of("offset -100", offset=-100),
+    rows_of("offset + 1,000,000", offset=1_000_057),
+    rows_of("partition + 10", partition=10),
+    rows_of("partition -1", partition=-1),
+    rows_of("topic 'nosuch'", topic="nosuch"),
+    rows_of("topic ''", topic=""),
+    rows_of("deliveryCount 0", deliveryCount=0),
+    rows_of("releaseDelayMs -1", acknowledgement="release", releaseDelayMs=-1),
+    rows_of("releaseDelayMs -2147483648", acknowledgement="release", releaseDelayMs=-(2**31)),
 ]
 
-SECTIONS: dict[str, list[Row]] = {
-    "Options of the source": LOAD,
-    "Sinks and their rows": SINK,
-    "Security and name resolution": SECURED,
+OF_QUERIES: dict[str, list[Row]] = {
+    "Addresses": ADDRESSES,
+    "Topics and offsets": TOPICS,
+    "Numbers and flags": NUMBERS,
+    "Names": NAMES,
+    "Properties of Kafka's clients": KAFKAS,
+    "Security": SECURED,
+    "Configuration of the group": GROUPS,
     "Standalone coordinators": COORDINATORS,
-    "Records, brokers and state that are lost": RECORDS_GO,
-    "Directories, files, archives": PLACES,
-    "Commands and functions": COMMANDS,
-    **MORE_INPUTS,
-    "A third search": THIRD,
+    "Sinks and their rows": SINKS,
+}
+SECTIONS = {
+    **OF_QUERIES,
+    "ShareConsumers and the Admin client": CONSUMERS,
+    "Folders, files, variables, functions": PLACES,
+    "Commands": COMMANDS,
 }

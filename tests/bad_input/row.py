@@ -1,7 +1,6 @@
-"""One row of the catalogue: what a person writes, how to run it, and the error that is promised.
+"""One row of the catalogue: what a person writes, and how to run it.
 
-Rule: a row is run as a person would, at the outermost function that needs no Spark session; what only a broker or Spark
-shows is a row that names the test which shows it.
+Rule: a row is run as a person would, at the outermost function that needs no Spark session.
 """
 
 from __future__ import annotations
@@ -65,12 +64,13 @@ class Place:
         return open_sink(given, columns or schema(REQUIRED), overwrite=overwrite)
 
     def command(self, line: str) -> object:
-        """The line that the command prints."""
-        printed = io.StringIO()
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+        """The line that the command prints. ``check`` prints a line a side instead, to standard output."""
+        told, printed = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(printed):
             status = run_command([word.replace("FOLDER", str(self.folder)) for word in shlex.split(line)])
-        assert status in (1, 2), printed.getvalue()
-        return printed.getvalue()
+        assert status in (1, 2), told.getvalue()
+        assert not told.getvalue() or (told.getvalue().count("\n"), printed.getvalue()) == (1, ""), told.getvalue()
+        return told.getvalue() or printed.getvalue()
 
     def masked(self, text: str) -> str:
         """The text without what differs from run to run."""
@@ -83,13 +83,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """A wrong input. ``says``: the error's name, or a part of the text of a command. ``shown_by``: the test that shows
-    it with a broker or with Spark, for a row whose ``run`` only raises the error."""
+    """A wrong input."""
 
     written: str
-    says: str
     run: Callable[[Place], object] = field(compare=False)
-    shown_by: str = ""
 
     def sentence(self, place: Place) -> str:
         """The text that a person gets.
@@ -109,32 +106,28 @@ class Row:
         return place.masked(printed)
 
 
-def source(written: str, says: str, **options: Any) -> Row:
+def source(written: str, **options: Any) -> Row:
     """A row of one source option, ``NAME=VALUE`` as written; ``options`` come beside it."""
     name, _, value = written.partition("=")
-    return Row(written, says, lambda place: place.source({**options, name: value}))
+    return Row(written, lambda place: place.source({**options, name: value}))
 
 
-def sources(written: str, says: str, options: Mapping[str, Any]) -> Row:
+def reads(written: str) -> Row:
+    """A row of subscribePattern or assign, in place of subscribe."""
+    return source(written, subscribe=None)
+
+
+def sources(written: str, options: Mapping[str, Any]) -> Row:
     """A row of several source options."""
-    return Row(written, says, lambda place: place.source(options))
+    return Row(written, lambda place: place.source(options))
 
 
-def sink(written: str, says: str) -> Row:
+def sink(written: str) -> Row:
     """A row of one sink option, ``NAME=VALUE`` as written."""
     name, _, value = written.partition("=")
-    return Row(f"sink: {written}", says, lambda place: place.sink({name: value}))
+    return Row(f"sink: {written}", lambda place: place.sink({name: value}))
 
 
-def command(line: str, says: str) -> Row:
+def command(line: str) -> Row:
     """A row of a command line."""
-    return Row(f"sharegroup {line}".strip(), says, lambda place: place.command(line))
-
-
-def shown(written: str, error: ShareGroupError, test: str) -> Row:
-    """A row that another test shows."""
-
-    def raises(place: Place) -> object:
-        raise error
-
-    return Row(written, type(error).__name__, raises, shown_by=test)
+    return Row(f"sharegroup {line}".strip(), lambda place: place.command(line))

@@ -20,7 +20,6 @@ from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_arc
 from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
-from share_sink.options import SinkOptions
 from tests.support.archives import Killed, Mortal, Stopped, attempt, batch, mortal_place, read, rejected, staged
 
 STEPS = 14
@@ -184,13 +183,6 @@ def test_two_writes_of_an_attempt_side_by_side_both_stay(tmp_path, monkeypatch, 
     assert read(tmp_path) == [("a", 1), ("a", 2)]
 
 
-def test_later_batches_leave_earlier_batches_unchanged(tmp_path):
-    for number in range(3):
-        batch(tmp_path, number, rejected("a", number))
-    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
-    assert len(list(tmp_path.glob("_journal/*"))) == 1, "of the batch that may be replayed"
-
-
 class Tomorrow(dt.datetime):
     @classmethod
     def now(cls, tz=None):
@@ -300,12 +292,6 @@ def test_a_missing_archive_path_is_created_and_left_empty(tmp_path, monkeypatch)
     assert check_archive(f"file://{tmp_path}/uri") == f"file://{tmp_path}/uri"
 
 
-def test_a_path_below_a_file_is_refused_by_name(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ArchiveNotWritable, match=r"file/archive can't be written: .*archive\.path"):
-        check_archive(str(tmp_path / "file" / "archive"))
-
-
 @pytest.mark.parametrize("uri", ["nosuch://user:geheim@host/p?key=geheim", "s3://AKIA:geheim@b/p?nosuch=geheim"])
 def test_a_location_that_pyarrow_does_not_know_is_refused_without_its_secrets(uri):
     with pytest.raises(ArchiveNotWritable) as refused:
@@ -313,16 +299,6 @@ def test_a_location_that_pyarrow_does_not_know_is_refused_without_its_secrets(ur
     assert "geheim" not in str(refused.value)
     assert "AKIA" not in str(refused.value)
     assert refused.value.fields["path"] in ("nosuch://host/p", "s3://b/p")
-
-
-def test_a_uri_without_its_second_slash_is_no_folder():
-    with pytest.raises(ArchiveNotWritable, match=r"archive s3a://bucket/given-up can't be .*two slashes after s3a:"):
-        check_archive("s3a:/AKIA:geheim@bucket/given-up")
-
-
-def test_options_show_no_secret_of_the_archive():
-    told = {"kafka.bootstrap.servers": "b:1", "kafka.group.id": "g", "archive.path": "s3://AKIA:geheim@b/p?x=geheim"}
-    assert "archive_path='s3://b/p'" in repr(SinkOptions.parse(told))
 
 
 def test_an_archive_shows_no_secret(tmp_path):

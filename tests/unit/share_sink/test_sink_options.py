@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
-from coordinator.protocol.option_errors import (
-    InvalidOption,
-    MissingOption,
-    RefusedOption,
-    UnknownKafkaOption,
-    UnknownOption,
-)
+from coordinator.protocol.errors import ShareGroupError
 from pyspark_sharegroup import DefaultSource
-from share_sink.errors import NoSinkOptions
 from share_sink.foreach_batch import sink_options
 from share_sink.options import SinkOptions
 
@@ -68,73 +59,10 @@ def test_names_are_taken_in_any_case() -> None:
     assert SinkOptions.parse({name.upper(): value for name, value in BASE.items()}) == options()
 
 
-@pytest.mark.parametrize("name", ["kafka.group.id", "kafka.bootstrap.servers"])
-def test_a_missing_required_option_is_named(name: str) -> None:
-    with pytest.raises(MissingOption, match=name):
-        options(**{name: " "})
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("subscribe", "readStream"),
-        ("startingOffsets", "readStream"),
-        ("includeHeaders", "readStream"),
-        ("kafkaConsumer.pollTimeoutMs", "readStream"),
-        ("topic", "errors.deadletterqueue.topic.name"),
-        ("path", "archive.path"),
-        ("group.id", "kafka.group.id"),
-        ("bootstrap.servers", "kafka.bootstrap.servers"),
-        ("asyncProgressTrackingEnabled", "Remove it"),
-        ("enable.auto.commit", "Remove it"),
-        ("kafka.acks", "Remove it"),
-        ("kafka.enable.idempotence", "Remove it"),
-        ("kafka.transactional.id", "deduplicable"),
-        ("kafka.allow.auto.create.topics", "errors.deadletterqueue.auto.create.topics.enable"),
-        ("kafka.value.serializer", "CAST"),
-        ("kafka.ssl.truststore.type", "kafka.ssl.ca.location"),
-        ("kafka.errors.deadletterqueue.topic.name", "Use errors.deadletterqueue.topic.name"),
-    ],
-)
-def test_an_option_that_is_not_the_sinks_is_refused_with_the_replacement(name: str, instead: str) -> None:
-    with pytest.raises(RefusedOption) as caught:
-        options(**{name: "x"})
-    assert name in str(caught.value)
-    assert instead in str(caught.value)
-
-
-def test_a_mistyped_option_names_the_nearest() -> None:
-    with pytest.raises(UnknownOption, match=r"archivepath is not an option of the sharegroup sink; .* archive\.path"):
-        options(archivePath="x")
-    with pytest.raises(UnknownConfig, match=r"errors\.deadletterqueue\.topic\.name"):
-        options(**{"errors.deadletterqueue.topic": "x"})
-    with pytest.raises(UnknownKafkaOption, match=r"kafka\.sasl\.password"):
-        options(**{"kafka.sasl.pasword": "x"}).check_kafka_config()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("onStaleReceipt", "ignore"), ("outputOnReplay", "overwrites"), ("batchId", "-1"), ("batchId", "x")],
-)
-def test_a_wrong_value_is_named(name: str, value: str) -> None:
-    with pytest.raises(InvalidOption, match=value) as caught:
-        options(**{name: value})
-    assert caught.value.fields["option"] == name
-
-
 def test_a_sinks_mode_never_becomes_the_groups() -> None:
     parsed = options(**{"share.acknowledgement.mode": " explicit ", "share.isolation.base": "60"})
     assert parsed.acknowledgement_mode == "explicit"
     assert parsed.group_configs == {"share.isolation.base": "60"}
-    with pytest.raises(ConfigOutOfBounds, match="implicit, explicit"):
-        options(**{"share.acknowledgement.mode": "both"})
-
-
-def test_configs_are_checked_before_any_request() -> None:
-    with pytest.raises(ConfigOutOfBounds, match="begin with __"):
-        options(**{"errors.deadletterqueue.topic.name": "__dlq"})
-    with pytest.raises(InvalidOption, match=r"kafka\.security\.protocol"):
-        options(**{"kafka.security.protocol": "SSLL"}).check_kafka_config()
 
 
 @given(st.text(alphabet="αβγδ", min_size=8).map(lambda text: "§" + text), st.sampled_from([{}, {"subscribe": "x"}]))
@@ -172,8 +100,3 @@ def test_options_of_the_call_come_before_the_sessions() -> None:
         "archive.path": "archive",
         "batchid": "7",
     }
-
-
-def test_missing_sink_options_are_refused_with_the_places_to_set_them() -> None:
-    with pytest.raises(NoSinkOptions, match=r"spark\.sharegroup\.kafka\.group\.id"):
-        sink_options({}, {"kafka.bootstrap.servers": "a:1"})

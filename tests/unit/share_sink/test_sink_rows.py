@@ -12,11 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     IntegerType,
-    LongType,
-    MapType,
     ShortType,
     StringType,
     StructField,
@@ -28,47 +25,14 @@ from coordinator.protocol.outcome_rows import coalesce
 from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
 from share_sink.errors import (
-    IncompleteReceipt,
     InvalidReleaseDelay,
-    MissingColumn,
     NullHeader,
-    RenewRefused,
-    UnknownOutcome,
     WrongColumn,
 )
 from share_sink.rows import outcome_rows, rejected_rows
-from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, SINK, TYPES, batch, digest_of, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, digest_of, row, schema
 
 # --- columns
-
-
-@pytest.mark.parametrize("name", REQUIRED)
-def test_a_missing_column_is_named_with_its_type(name: str) -> None:
-    with pytest.raises(MissingColumn, match=f"no column {name} .* they have .*") as caught:
-        Columns.of(schema({other: kind for other, kind in REQUIRED.items() if other != name}))
-    assert caught.value.fields["column"] == name
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("topic", BinaryType()),
-        ("partition", LongType()),
-        ("offset", StringType()),
-        ("deliveryCount", LongType()),
-        ("receipt", IntegerType()),
-        ("acknowledgement", IntegerType()),
-        ("reason", BinaryType()),
-        ("releaseDelayMs", StringType()),
-        ("key", IntegerType()),
-        ("value", StructType()),
-        ("headers", MapType(StringType(), BinaryType())),
-        ("headers", ArrayType(StringType())),
-    ],
-)
-def test_a_column_of_the_wrong_type_is_named_with_its_type(name: str, kind: Any) -> None:
-    with pytest.raises(WrongColumn, match=f"{name} can't be used: it is {re.escape(kind.simpleString())}"):
-        Columns.of(schema({**TYPES, name: kind}))
 
 
 def test_names_are_taken_in_any_case_and_others_are_left_alone() -> None:
@@ -112,25 +76,6 @@ def test_a_delay_is_that_of_a_release_or_a_deferral() -> None:
         row(2, "reject", releaseDelayMs=7),
     ]
     assert outcomes(*said) == [(3, 3, 5, 9), (0, 0, 2, 500), (1, 1, 1, None), (2, 2, 3, None)]
-
-
-@pytest.mark.parametrize("word", ["Accept", "", "rejected", "acccept", "null", "x" * 200])
-def test_an_unknown_outcome_is_named_with_its_record(word: str) -> None:
-    with pytest.raises(UnknownOutcome, match=re.escape("orders-0@7 (1)")) as caught:
-        outcomes(row(6), row(7, word))
-    assert word[:80] in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
-def test_renew_is_refused_by_name() -> None:
-    with pytest.raises(RenewRefused, match=re.escape("orders-0@7 (1)")):
-        outcomes(row(6), row(7, "renew"))
-
-
-@pytest.mark.parametrize("name", ["topic", "partition", "offset", "deliveryCount", "receipt"])
-def test_a_row_without_its_receipt_is_named(name: str) -> None:
-    with pytest.raises(IncompleteReceipt, match=f"no {name}"):
-        outcomes(row(6), row(7) | {name: None})
 
 
 @pytest.mark.parametrize("delay", [-1, LONGEST_DELAY_MS + 1])

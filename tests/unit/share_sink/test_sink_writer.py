@@ -28,7 +28,7 @@ from coordinator.protocol.outcome_rows import DIVIDED
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
-from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, RowsOfAnotherGroup, UnknownOutcome
+from share_sink.errors import ArchiveRowsMissing, OverwriteRefused, RowsOfAnotherGroup, UnknownOutcome
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
 from share_sink.writer import ShareGroupStreamWriter, TaskOutcomes, abort_batch, commit_batch, write_task
@@ -155,11 +155,6 @@ def test_a_task_that_accepts_everything_reports_one_run() -> None:
     found = task(opened(), *(row(offset) for offset in range(7)))
     assert runs_of(found) == [(0, 6, 1, False, None)]
     assert (found.rows, found.incarnation) == (7, "i1")
-
-
-def test_a_task_without_rows_reports_no_run() -> None:
-    found = task(opened())
-    assert (runs_of(found), found.rows) == ([], 0)
 
 
 def test_without_a_dead_letter_queue_reasons_are_dropped(dead_letters: DeadLetters) -> None:
@@ -311,16 +306,6 @@ def test_rows_that_contradict_each_other_are_told_once_a_batch(
     caplog.clear()
     commit_batch(of, [task(of, row(0, "release"), row(0, "release"), row(1))], 8)
     assert not [each for each in caplog.records if "different outcomes" in each.message]
-
-
-def test_a_commit_that_contradicts_an_earlier_one_is_told(
-    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
-) -> None:
-    coordinator.answer = OutcomesStaged(staged=2, attempt=0, contradicted=2)
-    with caplog.at_level(logging.WARNING, "share_sink"):
-        commit_batch(opened(), [task(opened(), row(0), row(1))], 7)
-    (said,) = [each.message for each in caplog.records]
-    assert "batch 7: 2 record(s) have different outcomes (another one in an earlier acknowledge() or save(): 2)" in said
 
 
 def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
@@ -546,41 +531,6 @@ def test_a_replay_replaces_the_archives_rows_of_all_writes_wherever_they_ran(
     assert rows_archived(tmp_path) == 1
 
 
-def test_a_refused_driver_leaves_its_successors_archive_unchanged(
-    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was stopped before its commit. Without a dead letter queue the archive has the only copy."""
-    of = opened(archive=str(tmp_path))
-    late = task(of, row(5, "release"), row(6, "reject"))
-    coordinator.answer = staged(1)
-    next_one = opened(archive=str(tmp_path))
-    commit_batch(next_one, [task(next_one, row(5, "reject", deliveryCount=2))], 7)
-
-    def refuse(*_: Any) -> OutcomesStaged:
-        raise BatchReclaimed(group_id="billing", row="orders-0@5 (1)")
-
-    monkeypatch.setattr(coordinator, "call_with_rows", refuse)
-    with pytest.raises(BatchReclaimed):
-        commit_batch(of, [late], 7)
-    abort_batch(of, [late])
-    assert archive_dataset(str(tmp_path)).to_table()["offset"].to_pylist() == [5]
-
-
-def test_a_driver_that_dies_before_the_archive_leaves_rows_to_its_replay(
-    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Staged outcomes take effect only when Spark has committed the batch, and it has not: the commit did not end."""
-    of = opened(archive=str(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "finish_batch", lambda *_, **__: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            commit_batch(of, [task(of, row(5, "reject"))], 7)
-    assert rows_archived(tmp_path) == 0
-    coordinator.answer = staged(1)
-    commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
-    assert rows_archived(tmp_path) == 1
-
-
 def test_rows_of_which_none_is_staged_change_nothing_in_the_archive(coordinator: Coordinator, tmp_path: Path) -> None:
     of = opened(archive=str(tmp_path))
     commit_batch(of, [task(of, row(5, "reject"))], 7)
@@ -682,12 +632,3 @@ def test_an_outage_is_not_told_to_a_coordinator_that_is_away(coordinator: Coordi
     with pytest.raises(BrokerNotReachable):
         ShareGroupStreamWriter(opened()).commit([], 7)
     assert not coordinator.told
-
-
-def test_wrong_rows_and_modes_are_found_before_any_request(coordinator: Coordinator) -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing"}
-    with pytest.raises(OverwriteRefused):
-        open_sink(given, schema(TYPES), overwrite=True)
-    with pytest.raises(MissingColumn):
-        open_sink(given, schema({"topic": TYPES["topic"]}), overwrite=False)
-    assert not coordinator.opened
