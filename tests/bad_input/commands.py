@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -179,6 +180,7 @@ PLACES = [
     redriven('where="tenant"', where="tenant"),
     redriven('where="message~=("', where="message~=("),
     redriven("where=3", where=3),
+    redriven('where={"message": re.compile("x")}', where={"message": re.compile("x")}),
     redriven('options={"foo": 1}', options={"foo": 1}),
     redriven('"dlq"'),
     redriven('""', topic=""),

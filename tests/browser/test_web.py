@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,18 +15,16 @@ from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import AcknowledgeType
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import Identity, MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
 from sharegroup import Admin, ShareConsumer
-from sharegroup.group_line import ending_queries
 from sharegroup.web.history import LONGEST_S, POINTS, History
 from tests.support import chromium
-from tests.support.chromium import LOOKER, SIZES, faults, new_page, page_server, picture, signed_in, violations
+from tests.support.chromium import SIZES, faults, new_page, page_server, picture, signed_in, violations
 from tests.support.dead_letters import read_dead_letters
-from tests.support.imports import ROOT
 from tests.support.page_steps import GROUP as POISONED_GROUP
 from tests.support.page_steps import PARTITIONS, from_an_empty_cluster_to_a_redrive
 from tests.support.plain_query import PlainQuery
@@ -41,7 +36,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.broker]
 GROUP = "payments"
 OTHERS = (GROUP, "thumbnails", "e-mails 🚀", "invoices")
 STORE, DLQ = "share.state.store", "errors.deadletterqueue.topic.name"
-RESTARTS = 2
 LIMIT = 3
 TOPICS = {"payments": 1, "orders": 2, "dlq": 1}
 """The number of partitions by topic."""
@@ -211,73 +205,6 @@ def test_from_an_empty_cluster_over_a_poisoned_topic_to_a_redrive(kafka, topic, 
         from_an_empty_cluster_to_a_redrive(url, browser, kafka, orders, begin=begin, end=running.close)
 
 
-PROCESS = f"""
-import sys
-
-from coordinator.client.client import CoordinatorClient
-from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import NextPlan, StartPlan
-
-bootstrap, store, group, topic, dlq, *since = sys.argv[1:]
-client = CoordinatorClient.connect(bootstrap, {{}}, store)
-configs = {{"{DLQ}": dlq}}
-session = MemberSession(client, group, "m1", topics=(topic,), starting_offsets="earliest", configs=configs)
-plan = ""
-while not plan:
-    plan = session.call(lambda who: NextPlan(**who, start="".join(since), max_records=10, wait_ms=500)).plan.plan_id
-session.call(lambda who: StartPlan(**who, plan_id=plan))
-session.call(lambda who: NextPlan(**who, start=plan))
-print(plan)
-"""
-"""A query's process: it joins, and reads a batch after the plan that it is given; prints the batch's plan."""
-
-
-def test_a_query_that_keeps_ending_is_mended_by_clicks(kafka, topic, unique, browser, tmp_path):
-    orders, dlq, group = topic("orders"), topic("dlq"), unique("ending")
-    store = f"sqlite:{tmp_path / 'state.db'}"
-    conf = {"bootstrap.servers": kafka.bootstrap, STORE: store}
-
-    def ended(*since: str) -> tuple[str, str]:
-        """What a process of the query has printed, and with what it has ended."""
-        words = [sys.executable, "-c", PROCESS, kafka.bootstrap, store, group, orders, dlq, *since]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        return done.stdout.strip(), done.stderr
-
-    kafka.produce(orders, ["1"])
-    plan, error = ended()
-    assert plan, error
-    with Admin(conf) as admin, page_server(conf) as url:
-        page, wrong = signed_in(url, browser)
-        kafka.delete_topic(dlq)
-        assert f"DeadLetterTopicMissing: Dead letter topic {dlq} " in ended(plan)[1]
-        expect(page.get_by_text("1 keeps ending")).to_be_visible()
-        named_s = time.time()
-        (member,) = ending_queries(admin.describe_groups([group])[group])
-        for _ in range(RESTARTS):
-            ended(plan)
-        assert faults(page, "groups-ending") == []
-        clicks = create_a_missing_topic(page, group, dlq)
-        print(f"on the list {named_s - member.ending.first_ms / 1000:.1f} s after the first failure; {clicks} clicks")
-        assert clicks <= 5
-        kafka.produce(orders, ["2"])
-        assert ended(plan)[0]
-        expect(page.get_by_text("has ended")).to_have_count(0)
-        assert faults(page, "group-mended") == [] and wrong == []
-
-
-def create_a_missing_topic(page: Page, group: str, dlq: str) -> int:
-    """From the list of all groups to the mended group; returns the number of clicks."""
-    ways = {group: "link", f"Create {dlq}…": "button", "Name a dead letter topic": "button", "To the group": "link"}
-    for name, role in ways.items():
-        if name.startswith("Create"):
-            named = f"has ended {RESTARTS + 1} times in .*: DeadLetterTopicMissing: Dead letter topic {dlq} "
-            expect(page.locator(".finding").first).to_contain_text(re.compile(named))
-            assert faults(page, "query-keeps-ending") == []
-        page.get_by_role(role, name=name, exact=role == "link").first.click()
-    expect(page.get_by_role("heading", name=group)).to_be_visible()
-    return len(ways)
-
-
 def by_offset(offset: int) -> AcknowledgeType:
     return AcknowledgeType.REJECT if offset % POISONED == POISONED - 1 else AcknowledgeType.ACCEPT
 
@@ -374,10 +301,3 @@ def test_the_page_works_with_the_keyboard_alone(world, browser):
     page.get_by_role("link", name=GROUP).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="What the doctor says")).to_be_visible()
-
-
-def test_a_token_for_reading_shows_no_action(world, browser):
-    page, _ = signed_in(world.url, browser, LOOKER)
-    page.get_by_role("link", name=GROUP).click()
-    expect(page.get_by_role("heading", name="Members")).to_be_visible()
-    assert page.locator("form[action='/act']").count() == 0

@@ -1,5 +1,5 @@
-"""An open page whose answers fail keeps what it shows, says since when it was not refreshed, and follows again. In
-Chromium, over a service in this process: no broker."""
+"""An open page whose answers fail keeps what it shows, says since when it was not refreshed, and follows again; a form
+without a mouse. In Chromium, over a service in this process: no broker."""
 
 from __future__ import annotations
 
@@ -126,3 +126,30 @@ def test_a_paused_page_is_not_refreshed_until_the_button_go_on(site, page):
     page.get_by_role("button", name="Go on").click()
     expect(held(page)).to_have_text("0")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_a_form_that_is_refused_is_corrected_with_the_keyboard_alone(page):
+    page.locator("summary", has_text="Reset start offsets").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("To", exact=True).select_option("offset")
+    page.get_by_label("Time, offset or shift").fill("-5")
+    page.get_by_label("Reason, for the audit log").first.fill("a long reason")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("-5 is below 0")).to_be_visible()
+    assert faults(page, "form") == []
+    expect(page.get_by_label("Time, offset or shift")).to_be_focused()
+    expect(page.get_by_label("Reason, for the audit log")).to_have_value("a long reason")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("5")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("End session…")).to_be_visible()
+    assert "force" not in page.locator("main").inner_text()
+
+
+def test_an_outage_is_named_on_open_pages_without_a_reload(site, page):
+    expect(page.locator("#away")).to_be_hidden()
+    site.brokers_answer(False)
+    expect(page.locator("#away")).to_contain_text("have not answered since")
+    assert faults(page, "away") == []
+    site.brokers_answer(True)
+    expect(page.locator("#away")).to_be_hidden()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from coordinator.admin.admin import Admin
+from coordinator.core.log_records import RunsChanged
+from coordinator.core.replay import replay
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -141,6 +144,17 @@ class Page:
             public=PublicUrl.parse(public),
         )
         self.app = create_app(self.site)
+
+    def put(self, runs: Any, *, group_id: str = "billing", partitions: Container[int] = range(10_000)) -> None:
+        """The share partitions with these numbers get these runs."""
+
+        def transaction(group: ShareGroup) -> Iterator[Any]:
+            for key in list(group.partitions):
+                if key.partition in partitions:
+                    replay(group, RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=tuple(runs)))
+            yield from ()
+
+        self.running.runtime.call(group_id, transaction)
 
     def brokers_answer(self, answer: bool) -> None:
         """Let the brokers answer from now on, or not, and the page notice it."""

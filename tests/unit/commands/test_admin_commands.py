@@ -39,15 +39,12 @@ from coordinator.protocol.messages import (
 from sharegroup import Admin, group_actions, in_flight, kafka_tables, members_wait, top
 from sharegroup import actions_of_groups as group_options
 from sharegroup.__main__ import run as run_command
-from sharegroup.admin_access import plain
 from sharegroup.group_line import line_of
 from sharegroup.groups import groups
 from tests.support.command_line import mistake
 from tests.support.doctor_cases import CASES
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
-RELEASE, ARCHIVE = ["--release-records", "--group", "g"], ["--archive-records", "--group", "g"]
-RESET = ["--reset-offsets", "--group", "g"]
 
 
 def shown(table):
@@ -305,22 +302,12 @@ def test_the_states_that_the_command_takes_are_those_of_records():
     assert set(in_flight.RECORD_STATES) == set(RecordState.__members__)
 
 
-def test_an_unknown_state_of_records_is_a_mistake_in_the_command(capsys):
-    found = mistake(["in-flight", *AT, "--group", "g", "--state", "HELD"], capsys)
-    assert "Invalid state list 'HELD'. Valid states are: AVAILABLE, ACQUIRED" in found
-
-
 @pytest.mark.parametrize(
     ("number", "text"),
     [(None, "-"), (0, "0"), (1.25, "1.2"), (9_999, "9999"), (12_000, "12k"), (3_400_000, "3.4M"), (10**13, "10T")],
 )
 def test_a_number_of_top_is_short(number, text):
     assert top.short(number) == text
-
-
-def test_json_has_all_fields_also_those_with_defaults():
-    found = plain({"groups": (GroupListing(group_id="g", state="EMPTY"),)})
-    assert found == {"groups": [{"group_id": "g", "state": "EMPTY", "coordinator": ""}]}
 
 
 def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, capsys):
@@ -373,64 +360,6 @@ def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
     with pytest.raises(MembersNotKnown):
         members_wait.asked({"wait": True}, refusing)
     assert refusing.waits_ms
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "Command must include exactly one action: --list, --describe, --delete"),
-        (["--list", "--describe"], "Command must include exactly one action"),
-        (["--describe"], "Option --describe takes one of these options: --all-groups, --group"),
-        (["--describe", "--group", "g", "--all-groups"], "takes one of these options: --all-groups, --group"),
-        (["--describe", "--group", "g", "--members", "--state"], "takes at most one of these options: --members"),
-        (["--describe", "--group", "g", "--state", "Empty"], "Option --describe does not take a value for --state"),
-        (["--delete"], "Option --delete takes one of these options: --all-groups, --group"),
-        (["--delete-offsets", "--group", "g"], "Option --delete-offsets takes the following options: --group, --topic"),
-        (["--reset-offsets", "--all-topics", "--to-latest"], "Option --reset-offsets takes the option: --group"),
-        ([*RESET, "--all-topics"], "Option --reset-offsets takes one of these options: --to-earliest, --to-latest"),
-        (
-            [*RESET, "--all-topics", "--to-latest", "--to-offset", "0"],
-            "Option --reset-offsets takes one of these options",
-        ),
-        ([*RESET, "--to-latest"], "Option --reset-offsets takes the option: --all-topics or --topic"),
-        (
-            [*RESET, "--all-topics", "--to-latest", "--dry-run", "--execute"],
-            "only accepts one of --execute and --dry-run",
-        ),
-        (["--list", "--members"], "Option --list does not take the option: --members (it goes with --describe)"),
-        (["--list", "--state", "Full"], "Invalid state list 'Full'. Valid states are: Empty, Stable"),
-        (
-            ["--describe", "--group", "g", "--in-flight", "--state", "HELD"],
-            "Invalid state list 'HELD'. Valid states are: AVAILABLE, ACQUIRED",
-        ),
-        (["--describe", "--group", "g", "--progress-stale-longer-than-ms", "1"], "goes with --in-flight."),
-        (["--release-member", "--group", "g"], "Option --release-member takes the following options: --group, --mem"),
-        (["--release-member", "--member", "m"], "Option --release-member takes the following options: --group, --me"),
-        (["--describe", "--group", "g", "--member", "m"], "option: --member (it goes with --release-member)"),
-        ([*RELEASE, "--topic", "t:0"], "Option --release-records takes the following options: --group, --topic, --off"),
-        (
-            [*RELEASE, "--offset", "7"],
-            "Option --release-records takes the following options: --group, --topic, --offset",
-        ),
-        ([*RELEASE, "--topic", "t:0", "--offset", "7", "--dry-run", "--execute"], "only accepts one of --execute and"),
-        ([*RELEASE, "--topic", "t:0", "--offset", "7-5"], "'7-5' is not FIRST or FIRST-LAST"),
-        ([*RELEASE, "--topic", "t:0", "--offset", "-7"], "'-7' is not FIRST or FIRST-LAST"),
-        ([*RELEASE, "--topic", "t:0", "--offset", str(2**63)], "is not FIRST or FIRST-LAST"),
-        ([*ARCHIVE, "--topic", "t:0", "--offset", "7"], "Option --archive-records takes the option: --reason"),
-        (["--delete", "--group", "g", "--topic", "orders"], "Option --delete does not take the option: --topic ("),
-        (["--delete", "--group", "g", "--to-earliest"], "Option --delete does not take the option: --to-earliest ("),
-        (["--delete", "--group", "g", "--shift-by", "0"], "Option --delete does not take the option: --shift-by ("),
-        (["--delete", "--all-groups", "--state", "Empty"], "Option --delete does not take the option: --state ("),
-        (["--delete", "--group", "g", "--dry-run", "--execute"], "only accepts one of --execute and --dry-run"),
-        (["--list", "--group", "g"], "Option --list does not take the option: --group ("),
-        (["--release-member", "--group", "g", "--member", "m", "--topic", "t"], "does not take the option: --topic ("),
-        ([*RESET, "--all-topics", "--to-latest", "--all-groups"], "does not take the option: --all-groups ("),
-        (["--list", "--wait"], "--wait (it goes with --delete, --reset-offsets, --delete-offsets)"),
-        (["--list", "--offset", "7"], "--offset (it goes with --release-records, --archive-records)"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(arguments, says, capsys):
-    assert says in mistake(["groups", *AT, *arguments], capsys)
 
 
 def test_every_option_of_groups_goes_with_an_action():

@@ -12,7 +12,6 @@ import pytest
 from coordinator.kafka import cluster_metadata
 from sharegroup.__main__ import run
 from sharegroup.option_check import read_options
-from tests.support.command_line import mistake
 
 SOURCE = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "billing", "subscribe": "orders"}
 
@@ -51,11 +50,6 @@ def test_a_wrong_option_is_a_line_and_status_1(file, capsys):
     assert [line[:12] for line in told.splitlines()] == ["wrong  sourc", "ok     host:"]
 
 
-def test_a_view_is_no_query(file, capsys):
-    assert run(["check", "--options", file("a.properties", {**SOURCE, "View": "groups"})]) == 1
-    assert capsys.readouterr().out.startswith("wrong  source: ViewIsNoStream: ")
-
-
 def test_a_token_endpoint_that_is_away_is_named_before_the_brokers(file, capsys):
     with closing(socket.create_server(("127.0.0.1", 0))) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -71,15 +65,6 @@ def test_a_token_endpoint_that_is_away_is_named_before_the_brokers(file, capsys)
     wrong = capsys.readouterr().out.splitlines()[1]
     assert wrong.startswith(f"wrong  source: TokenEndpointNotReachable: The token endpoint {address} ")
     assert "hunter2" not in wrong
-
-
-def test_both_sides_are_checked_and_each_has_its_line(file, capsys):
-    source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
-    sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
-    assert run(["check", "--options", source, "--sink-options", sink]) == 1
-    first, second, _ = capsys.readouterr().out.splitlines()
-    assert first.startswith("wrong  source: ConfigOutOfBounds: share.delivery.count.limit=99")
-    assert second.startswith("wrong  sink: RefusedOption: The option subscribe")
 
 
 def test_check_prints_json(file, capsys):
@@ -102,18 +87,3 @@ def test_an_unreachable_broker_is_named_after_the_right_options(file, capsys, mo
     assert first == "ok     source: 3 option(s) are known, and their values are in bounds; share group billing"
     assert second.startswith("wrong  source: BrokerNotReachable: ")
     assert address in second
-
-
-@pytest.mark.parametrize(
-    ("text", "says"), [("{", "it is not JSON"), ("[]", "or to be an object"), ("a=${env:NOT_SET}", "NOT_SET")]
-)
-def test_an_invalid_properties_file_is_named(tmp_path, capsys, text, says):
-    path = tmp_path / "file"
-    path.write_text(text)
-    assert run(["check", "--options", str(path)]) == 1
-    assert says in (told := capsys.readouterr().out)
-    assert told.startswith("wrong  source: InvalidPropertiesFile: ")
-
-
-def test_check_without_a_file_names_the_missing_options(capsys):
-    assert "Name --options, --sink-options, or both" in mistake(["check"], capsys)

@@ -24,15 +24,11 @@ from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.config.secret_files import TOKEN_VARIABLE, read_token
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.errors import (
-    ConfigConflict,
-    ConfigOutOfBounds,
     InvalidPropertiesFile,
-    InvalidToken,
     ListenerNotAvailable,
     MissingConfig,
     ShareGroupError,
     TokenMissing,
-    UnknownConfig,
     UnsafeFile,
     UnusableFile,
 )
@@ -138,31 +134,6 @@ def test_a_token_is_made_once_and_only_its_user_can_read_it(capsys, tmp_path):
     assert "No such file" in mistake(["coordinator", "--make-token", str(tmp_path / "none" / "token")], capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["coordinatr"], "No such command 'coordinatr'"),
-        (["coordinator"], "Missing option '--config'"),
-        (["coordinator", "--config"], "requires an argument"),
-        (
-            ["coordinator", "--config", "none.properties"],
-            "InvalidPropertiesFile: The configuration file none.properties",
-        ),
-        (["coordinator", "--config", "x", "--log-format", "xml"], "'xml' is not one of 'text', 'json'"),
-        (["coordinator", "--config"], "(see sharegroup coordinator --help)"),
-        (["coordinator", "--config", "x", "health"], "sharegroup coordinator health --config x"),
-        (["coordinator", "health"], "either --config FILE or --endpoint HOST:PORT"),
-        (["coordinator", "health", "--config", "x", "--endpoint", "a:1"], "either --config FILE or --endpoint"),
-        (["coordinator", "health", "--endpoint", "nowhere"], "ConfigOutOfBounds: --endpoint=nowhere"),
-        (["coordinator", "health", "--endpoint", "localhost:1"], "TokenMissing: "),
-    ],
-)
-def test_a_mistake_prints_one_line_and_exits_with_1_or_2(arguments, says, capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert says in mistake(arguments, capsys)
-
-
 def test_a_failed_start_logs_one_line_and_leaves_logging_unchanged(capsys):
     root = logging.getLogger()
     before = [*root.handlers], root.level
@@ -194,31 +165,6 @@ def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
     assert read_config(str(config.path), {}).settings.state_store == "kafka"
     with pytest.raises(ShareGroupError, match=r"share\.state\.store=sqlite .*kafka or sqlite:PATH"):
         config(**{"share.state.store": "sqlite"})
-
-
-@pytest.mark.parametrize(
-    ("configs", "error", "says"),
-    [
-        ({"bootstrap.servers": ""}, MissingConfig, r"bootstrap\.servers is not set"),
-        ({"share.coordinator.listner": "a:1"}, UnknownConfig, r"nearest known one is share\.coordinator\.listener"),
-        ({"sasl.mechanism": "PLAIN"}, UnknownConfig, r"nearest known one is kafka\.sasl\.mechanism"),
-        ({"broker.id": "1"}, UnknownConfig, "conf/coordinator.properties has all"),
-        ({"kafka.bootstrap.servers": "a:1"}, UnknownConfig, r"nearest known one is bootstrap\.servers"),
-        ({"share.coordinator.fleet.group.id": "g"}, UnknownConfig, r"remove it: .* find a group's owner in .* state"),
-        ({"share.coordinator.session.timeout.ms": "6000"}, UnknownConfig, "remove it: "),
-        ({"share.session.timeout.ms": "45000"}, UnknownConfig, "standalone coordinator"),
-        ({LISTENER: "here"}, ConfigOutOfBounds, "host:port"),
-        ({LISTENER: "127.0.0.1:65536"}, ConfigOutOfBounds, "host:port"),
-        ({ADVERTISED: "a:1,b:2"}, ConfigOutOfBounds, "host:port"),
-        ({"queued.max.requests": "0"}, ConfigOutOfBounds, "between 1 and"),
-        ({"share.coordinator.endpoint": "a:1"}, ConfigConflict, "own store"),
-        ({"kafka.sasl.password": "${env:NOT_THERE}"}, InvalidPropertiesFile, "environment variable NOT_THERE"),
-        ({"kafka.sasl.password": r"\u12"}, InvalidPropertiesFile, "invalid escape"),
-    ],
-)
-def test_an_error_in_a_properties_file_is_named(config, configs, error, says):
-    with pytest.raises(error, match=says):
-        config(**configs)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(config):
@@ -314,16 +260,6 @@ def test_a_token_that_others_may_read_or_change_is_refused(config, tmp_path, mod
     assert TOKEN not in str(raised.value)
     path.chmod(0o440)  # as Kubernetes gives it to a pod
     assert config(**{TOKEN_FILE: str(path)}).token() == TOKEN
-
-
-@pytest.mark.parametrize(
-    "token", ["", "two words of the token", "short", "täglich-frisch-gebraut", "a-token\nof-two-lines"]
-)
-def test_an_invalid_token_is_refused_without_showing_the_token(tmp_path, token):
-    path = write_secret(tmp_path / "token", token)
-    with pytest.raises(InvalidToken) as raised:
-        read_token(str(path))
-    assert not token or token not in str(raised.value)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["consume", "--help"], ["coordinator", "--print-config"]])

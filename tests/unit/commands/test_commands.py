@@ -98,25 +98,6 @@ def test_an_empty_group_is_refused(path, capsys):
     assert "'--group': it is empty: name a share group" in line
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("groups --describe --timeout 5s", "'5s' is no whole number of milliseconds"),
-        ("groups --describe --timeout 0", "0 is not in the range x>=1"),
-        ("top --interval nan", "'nan' is no number of seconds"),
-        ("perf --topic orders --num-records 1e6", "'1e6' is no whole number of records"),
-        ("quickstart --port http", "'http' is no whole number"),
-        ("consume --topic orders --from-beginning", "--command-property share.auto.offset.reset=earliest"),
-        ("consume --topic orders --formatter a.b.C", "--property says how a record is printed"),
-        ("consume --topic orders --property print.key=yes", "print.key=yes is neither true nor false"),
-        ("configs set --group g share.max.size=2 share.max.size=3", "share.max.size has two values: give it once"),
-    ],
-)
-def test_a_wrong_value_is_told_with_what_is_wanted(given, said, capsys):
-    path = given.split()
-    assert said in mistake(path if path[0] == "quickstart" else [*path, "--bootstrap-server", "x:1"], capsys)
-
-
 def test_each_command_that_prints_results_prints_json_too():
     without = {
         path
@@ -132,13 +113,6 @@ def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
     }
     assert set(LEAST) == with_broker
     assert {path for path in COMMANDS if not is_only_a_group(COMMANDS[path])} == with_broker | WITHOUT_BROKER
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", LEAST, ids=named)
-def test_an_unknown_host_prints_one_line_and_exits_with_1(path, capsys):
-    said = mistake([*path, "--bootstrap-server", "nowhere.invalid:1", *LEAST[path]], capsys)
-    assert said.startswith("sharegroup: BrokerHostUnknown: ")
 
 
 @pytest.mark.parametrize("path", LEAST, ids=named)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import struct
 
-import click
 import pytest
 from confluent_kafka import Message
 
 from sharegroup.console_format import DESERIALIZERS, RecordFormat, RecordUnreadable
-from tests.support.command_line import mistake
 
-COMMAND = ["consume", "--bootstrap-server", "127.0.0.1:9", "--topic", "orders"]
 ALL = {f"print.{name}": "true" for name in ("timestamp", "key", "offset", "delivery", "epoch", "partition", "headers")}
 
 
@@ -68,33 +65,9 @@ def test_a_value_that_a_deserializer_cannot_read_is_named(kind):
         form.line(record(value=b"abc"))
 
 
-def test_properties_and_deserializers_that_do_not_exist_are_refused():
-    with pytest.raises(click.UsageError, match=r"nearest known one is print\.offset"):
-        RecordFormat({"print.ofset": "true"})
-    with pytest.raises(click.UsageError, match=r"com\.example\.Avro is not known"):
-        RecordFormat({"key.deserializer": "com.example.Avro"})
-
-
 def test_json_has_everything_that_is_known_of_a_record():
     printed = RecordFormat({}).json(record(key=b"k", value=b"\xff", headers=[("a", None)], leader_epoch=5))
     assert json.loads(printed) == {
         "topic": "orders", "partition": 2, "offset": 7, "delivery_count": 3, "leader_epoch": 5,
         "timestamp_type": "CreateTime", "timestamp": 99, "headers": [["a", None]], "key": "k", "value": "�",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--reject", "--release"], "Name either --reject or --release."),
-        (["--property", "print.key"], "'print.key' is not KEY=VALUE"),
-        (["--property", "print.keys=true"], "The formatter has no property print.keys: "),
-        (["--value-deserializer", "Avro"], "value.deserializer=Avro is not known"),
-        (["--max-messages", "0"], "0 is not in the range x>=1"),
-        (["--command-config", "none.properties"], "InvalidPropertiesFile: "),
-        (["--command-property", "=x"], "'=x' is not KEY=VALUE"),
-    ],
-)
-def test_a_mistake_prints_one_line_before_any_broker_is_asked(arguments, says, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert says in mistake([*COMMAND, *arguments], capsys)

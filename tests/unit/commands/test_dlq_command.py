@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import re
 from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from share_sink.redrive.redrive import _Sender, at_rate
 from share_sink.redrive.report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
 from sharegroup.__main__ import run
 from sharegroup.dlq import ROWS, summary
-from tests.support.command_line import mistake
 
 COMMAND = ["dlq", "redrive", "--bootstrap-server", "broker:9092", "--topic", "dlq"]
 
@@ -184,12 +182,6 @@ def test_a_program_selects_as_the_command_line_does(where, holds):
     assert all_hold(conditions(where), dead()) is holds
 
 
-@pytest.mark.parametrize("where", ["message", "message~=(", [3], 3, {"message": re.compile("x")}])
-def test_a_programs_invalid_condition_is_named(where):
-    with pytest.raises(InvalidCondition, match="NAME=VALUE"):
-        conditions(where)
-
-
 def test_a_name_that_no_dead_letter_has_is_known():
     named = conditions({"mesage": "no such customer", "tenant": "c"})
     assert not all_hold(named, dead())
@@ -242,35 +234,6 @@ def test_any_text_is_a_condition_or_raises_invalid_condition(text):
 
 
 # --- what a person sees
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["dlq", "redrive"], "Missing option '--bootstrap-server'"),
-        (COMMAND[:-2], "Missing option '--topic'"),
-        ([*COMMAND, "--dry-run", "--execute"], "either --dry-run or --execute"),
-        (
-            [*COMMAND, "--where", "tenant"],
-            "The condition tenant can't be used: it is neither",
-        ),
-        ([*COMMAND, "--where", "message~=("], "'(' is no regular expression"),
-        ([*COMMAND, "--max-redrives", "0"], "--max-redrives"),
-        ([*COMMAND, "--command-config", "none.properties"], "InvalidPropertiesFile: "),
-        ([*COMMAND, "--to", "dlq"], "RedriveIntoItself: "),
-    ],
-)
-def test_a_mistake_prints_one_line_and_exits_with_1(arguments, says, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert says in mistake(arguments, capsys)
-
-
-def test_a_property_that_only_java_knows_is_named_without_its_value(tmp_path, capsys):
-    (tmp_path / "client.properties").write_text("sasl.jaas.config=geheim\n")
-    assert run([*COMMAND, "--command-config", str(tmp_path / "client.properties")]) == 1
-    told = capsys.readouterr().err
-    assert " sasl.jaas.config is wrong" in told
-    assert "geheim" not in told
 
 
 @pytest.fixture

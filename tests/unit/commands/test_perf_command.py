@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 
 from sharegroup.date_format import time_format
 from sharegroup.perf import HEADER, columns, outcomes
-from tests.support.command_line import mistake
-
-COMMAND = ["perf", "--bootstrap-server", "127.0.0.1:9", "--topic", "orders", "--num-records", "1"]
 
 
 def test_a_pattern_has_each_outcome_as_often_as_its_share():
@@ -42,12 +39,6 @@ def test_a_line_has_the_columns_of_the_header():
     assert len(times.split(", ")[:-1] + values.split(", ")) == len(HEADER.split(", "))
 
 
-@pytest.mark.parametrize("pattern", ["accept", "accept:x", "accept:1,accept:2", "renew:1", "accept:0", "accept:-1", ""])
-def test_a_text_that_is_no_pattern_is_refused(pattern, capsys):
-    said = mistake([*COMMAND, "--ack-pattern", pattern], capsys)
-    assert "Invalid value for '--ack-pattern'" in said
-
-
 @pytest.fixture
 def two_hours_east(monkeypatch):
     monkeypatch.setenv("TZ", "EET-2")
@@ -70,9 +61,3 @@ def two_hours_east(monkeypatch):
 )
 def test_a_time_is_printed_by_javas_pattern(pattern, shown, two_hours_east):
     assert time_format(pattern)(1_793_657_109.042) == shown
-
-
-@pytest.mark.parametrize(("pattern", "says"), [("yyyy-QQ", "'Q' is not one of"), ("HH 'h", "a quote is not closed")])
-def test_an_invalid_date_format_is_refused(pattern, says, capsys):
-    said = mistake([*COMMAND, "--date-format", pattern], capsys)
-    assert "Invalid value for '--date-format'" in said and says in said

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import confluent_kafka
-import pytest
 
 import sharegroup
 from tests.support.imports import PACKAGES, ROOT, python_path
@@ -90,10 +89,3 @@ def test_what_users_read_imports_nothing_of_the_inside() -> None:
     }
     assert len(found) > 60
     assert {path: lines for path, lines in found.items() if lines} == {}
-
-
-@pytest.mark.parametrize(
-    "line", ["from coordinator.admin.admin import Admin", "import share_sink", "`share_source.ShareConsumer`"]
-)
-def test_an_import_of_the_inside_is_found(line: str) -> None:
-    assert inside_imports(f"text\n{line}\n")

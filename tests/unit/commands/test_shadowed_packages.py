@@ -37,7 +37,8 @@ SHADOWED = [*((name, "package") for name in INSIDE), ("coordinator", "module")]
 @pytest.mark.parametrize(
     ("use", "name", "kind"),
     [
-        *((use, *shadowed) for use in USES for shadowed in SHADOWED),
+        *((use, *shadowed) for use in USES for shadowed in SHADOWED[-2:]),
+        *(("api", *shadowed) for shadowed in SHADOWED[:-2]),
         *((use, "sharegroup", "module") for use in OF_SPARK),
     ],
 )

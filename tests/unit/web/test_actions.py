@@ -14,17 +14,15 @@ import pytest
 
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.messages import LeaveGroup
-from coordinator.protocol.rights import RIGHT_OF
 from share_sink.errors import DeadLettersNotRead
 from sharegroup.web.actions import KINDS
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.records import _without_record
 from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
-from sharegroup.web.site import HERE as PACKAGE
 from sharegroup.web.site import Visit
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, LOOKER, SCRIPT, finished, letter, pending_of
+from tests.support.web_site import ACTOR, HERE, LOOKER, SCRIPT, finished, letter, pending_of
 
 GROUP = {"group": "billing"}
 RECORD = {**GROUP, "topic": "orders", "partition": 0}
@@ -82,11 +80,6 @@ def test_a_reset_is_shown_in_numbers_and_done_when_confirmed(page, actor, fields
     assert (starts(page), executed(page)) == ([0, 0], [])
     assert "Reset start offsets: done" in confirmed(actor, answer).text
     assert starts(page) == after
-
-
-def test_a_reset_of_a_group_with_members_is_refused_by_name(page, actor):
-    answer = shown(actor, "reset", to="latest")
-    assert (answer.status_code, "GroupNotEmpty" in answer.text) == (400, True)
 
 
 def test_a_reset_is_confirmed_though_records_arrive(page, actor):
@@ -251,14 +244,27 @@ def test_a_token_that_looks_can_not_act(page, filed):
         assert "<button class=" not in looker.get(path, **RECORD, offset=3).text
 
 
-@pytest.mark.parametrize("path", ["/act", "/act/confirm", "/redrive", "/redrive/confirm"])
-@pytest.mark.parametrize(("origin", "csrf"), [("http://evil.example", None), (None, None), ("null", None), ("", "")])
+@pytest.mark.parametrize("path", ["/act", "/act/confirm", "/redrive", "/redrive/confirm", "/logout"])
+@pytest.mark.parametrize(
+    ("origin", "csrf"),
+    [
+        ("http://evil.example", None),
+        (f"{HERE}.evil.example", None),
+        ("null", None),
+        (None, None),
+        ("", ""),
+        (HERE, ""),
+        (HERE, "x" * 43),
+    ],
+)
 def test_a_forged_action_changes_nothing(page, actor, path, origin, csrf):
     page.running.ask(LeaveGroup)
     pending = pending_of(shown(actor, "reset", to="latest"))
     form = {**GROUP, "kind": "reset", "to": "latest", "pending": pending, "scope": "all"}
     sent = {} if origin == "" else {"origin": origin}
-    assert actor.post(path, form, csrf=csrf, **sent).status_code == 403
+    answer = actor.post(path, form, csrf=csrf, **sent)
+    assert (answer.status_code, "Forged" in answer.text or "/act" in path) == (403, True)
+    assert actor.get("/").status_code == 200, "the session goes on"
     assert (starts(page), executed(page), page.kafka.sent) == ([0, 0], [], [])
 
 
@@ -266,15 +272,6 @@ def test_a_get_request_carries_out_no_action(page, actor):
     for path in ("/act", "/act/confirm", "/redrive/confirm"):
         assert actor.get(path, **GROUP, kind="delete").status_code in (404, 405)
     assert executed(page) == []
-
-
-def test_each_action_is_a_call_that_needs_the_admin_token():
-    text = (PACKAGE / "actions.py").read_text(encoding="utf-8")
-    calls = set(re.findall(r"call=Admin\.(\w+)", text))
-    assert calls == {kind.call.__name__ for kind in KINDS.values()}
-    assert {"DecideRecords", "DeleteGroup", "AlterOffsets", "AlterGroupConfigs", "ReleaseMember"} <= {
-        name for name, right in RIGHT_OF.items() if right.value == "admin"
-    }
 
 
 # --- dead letters
@@ -311,7 +308,6 @@ def test_the_content_of_dead_letters_is_shown_before_they_are_sent(filed, actor)
         assert found[5].startswith("0xff fe 00 01") and all(len(each) < 100 for each in found)
         assert found[6].startswith("é🚀é🚀") and found[6].endswith("…")
     assert filed.kafka.sent == []
-    assert [letter(offset=1, value=b"v" * 10_000)] != [_without_record(letter(offset=1, value=b"v" * 10_000))]
     assert len(_without_record(letter(offset=1, value=b"v" * 10_000)).value or b"") < 100, (
         "a list keeps no whole records"
     )

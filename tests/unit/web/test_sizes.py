@@ -8,9 +8,7 @@ import time
 
 import pytest
 
-from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
@@ -70,15 +68,8 @@ def worked(page, group_id):
     page.running.service.handle(AcquireRecords(group_id=group_id, **who, max_records=100_000, wait_ms=0))
     states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
     more = {"disposition": Disposition.REJECTED, "reason": QUOTES[:500]}
-    runs = tuple((n, n, Run(states[n % 3], 3, failures=2, releases=1, **more)) for n in range(1_000))
-
-    def transaction(group):
-        for key in list(group.partitions):
-            replay(group, RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
-        return None
-        yield
-
-    page.running.runtime.call(group_id, transaction)
+    runs = [(n, n, Run(states[n % 3], 3, failures=2, releases=1, **more)) for n in range(1_000)]
+    page.put(runs, group_id=group_id)
 
 
 def with_an_hour(page, names):
@@ -192,15 +183,7 @@ def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path, monkeyp
         page.running.join(starting_offsets="earliest")
         page.running.start(page.running.next(max_records=2_000_000).plan_id)
         states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
-        runs = tuple((n, n, Run(states[n % 3], 1)) for n in range(1_000))
-
-        def transaction(group):
-            for key in list(group.partitions):
-                replay(group, RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
-            return None
-            yield
-
-        page.running.runtime.call("billing", transaction)
+        page.put([(n, n, Run(states[n % 3], 1)) for n in range(1_000)])
         browser = page.browser(LOOKER)
         for number in (1, 20):
             answer = browser.get("/group", group="billing", page=number)
