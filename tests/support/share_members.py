@@ -43,6 +43,20 @@ def acquired(*runs: RecordRun, lock_s: float = LOCK_MS / 1000, joins: Any = JOIN
     return found
 
 
+def offsets(messages: Any) -> list[int]:
+    return [message.offset() for message in messages]
+
+
+def refusing(*refused: int) -> Callable[[Any], AcknowledgeReply]:
+    """The reply to acknowledgements of orders-0: refused, all of them, if they name one of these offsets."""
+
+    def reply(partitions: Any) -> AcknowledgeReply:
+        named = any(b.first <= at <= b.last for part in partitions for b in part.batches for at in refused)
+        return AcknowledgeReply(errors={"T:0": "INVALID_RECORD_STATE"} if named else {})
+
+    return reply
+
+
 class StubMembership:
     """A membership that notes its requests. ``reply`` gives the answers to outcomes, ``signalled`` those to signals."""
 
@@ -145,3 +159,10 @@ class Stubs:
             self.supply.ahead.begin(fetched.acquired)
             self._next += records
         return fetched
+
+
+def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
+    """A consumer of orders with these configs, named in snake case, and its stubs."""
+    consumer = ShareConsumer({**CONFIG, **{key.replace("_", "."): value for key, value in more.items()}})
+    consumer.subscribe(["orders"])
+    return consumer, Stubs(consumer)

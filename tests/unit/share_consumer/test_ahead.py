@@ -19,7 +19,8 @@ from share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
 from share_consumer.record_runs import HeldRange, RecordRun, Unread
 from share_consumer.supply import _Asked
 from sharegroup import ShareConsumer, WakeupException
-from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
+from tests.support import share_members
+from tests.support.share_members import JOINS, Stubs, acquired, offsets, refusing, run_of
 from tests.support.waiting import wait_until
 
 LAPSED = (1, 1)
@@ -27,9 +28,7 @@ LAPSED = (1, 1)
 
 
 def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
-    consumer = ShareConsumer({**CONFIG, "max.poll.records": 2, **{k.replace("_", "."): v for k, v in more.items()}})
-    consumer.subscribe(["orders"])
-    return consumer, Stubs(consumer)
+    return share_members.subscribed(**{"max_poll_records": 2, **more})
 
 
 def waiting(consumer: ShareConsumer, first: int, count: int, **more: Any) -> Any:
@@ -37,20 +36,6 @@ def waiting(consumer: ShareConsumer, first: int, count: int, **more: Any) -> Any
     consumer._waiting.polled_s = time.monotonic()
     consumer._supply.ahead.take_in(found := acquired(run_of(first, count), **more), time.monotonic())
     return found
-
-
-def offsets(messages: Any) -> list[int]:
-    return [message.offset() for message in messages]
-
-
-def refusing(*refused: int) -> Any:
-    """The reply to acknowledgements of orders-0: refused, all of them, if they name one of these offsets."""
-
-    def reply(partitions: Any) -> AcknowledgeReply:
-        named = any(b.first <= at <= b.last for part in partitions for b in part.batches for at in refused)
-        return AcknowledgeReply(errors={"T:0": "INVALID_RECORD_STATE"} if named else {})
-
-    return reply
 
 
 def behind(stubs: Stubs, consumer: ShareConsumer) -> None:
@@ -297,36 +282,6 @@ def test_outcomes_of_a_cancelled_acquisition_request_are_sent() -> None:
     consumer.unsubscribe()
     blocked.set()
     wait_until(lambda: (5, "ACCEPT") in stubs.outcomes(), what="the outcomes are sent")
-
-
-def test_an_interrupted_poll_loses_and_doubles_no_record() -> None:
-    """Ctrl+C comes at each step of the taking of records in turn."""
-    for step in ("_supply.returned", "_in_flight.add", "_supply.look"):
-        consumer, stubs = subscribed()
-        stubs.answer(4)
-        interrupted(consumer, step)
-        with pytest.raises(KeyboardInterrupt):
-            consumer.poll()
-        consumer.commit_sync()
-        assert stubs.outcomes() == []
-        assert [offsets(consumer.poll()) for _ in range(2)] == [[0, 1], [2, 3]]
-        consumer.commit_sync()
-        wait_until(lambda s=stubs: len(s.outcomes()) == 4, what="each is accepted")  # type: ignore[misc]
-        assert sorted(stubs.outcomes()) == [(at, "ACCEPT") for at in range(4)]
-
-
-def interrupted(consumer: ShareConsumer, step: str) -> None:
-    """Ctrl+C comes once, when the step is done."""
-    owner, _, name = step.rpartition(".")
-    of = getattr(consumer, owner)
-    right = getattr(of, name)
-
-    def interrupted(*arguments: Any) -> Any:
-        right(*arguments)
-        setattr(of, name, right)
-        raise KeyboardInterrupt
-
-    setattr(of, name, interrupted)
 
 
 def test_a_wakeup_leaves_the_records_ahead_to_the_next_poll() -> None:

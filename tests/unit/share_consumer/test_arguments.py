@@ -79,30 +79,6 @@ def test_both_constructors_raise_the_same_for_a_configuration(config: dict[str, 
     assert made(sharegroup, **config) == made(confluent_kafka, **config)
 
 
-REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "group.id of bytes": ({"group.id": b"bg"}, TypeError, "group.id is a text, and its value is of type bytes"),
-    "a password of bytes": ({"sasl.password": b"hunter2"}, TypeError, "sasl.password is a text, and its"),
-    "5k": ({"max.poll.records": "5k"}, KafkaException, r"max.poll.records is wrong.*whole number in 1\.\."),
-    "5m": ({"max.poll.interval.ms": "5m"}, KafkaException, "max.poll.interval.ms is wrong"),
-    "50MB": ({"fetch.max.bytes": "50MB"}, KafkaException, "fetch.max.bytes is wrong"),
-    "0x10": ({"fetch.wait.max.ms": "0x10"}, KafkaException, "fetch.wait.max.ms is wrong"),
-    "1.5": ({"max.poll.records": 1.5}, KafkaException, "max.poll.records is wrong"),
-    "a part out of bounds": ({"socket.timeout.ms": "5m"}, KafkaException, '"5m" is no such number'),
-    "auto.offset.reset": ({"auto.offset.reset": "earliest"}, ValueError, r"Use share\.auto\.offset\.reset"),
-    "startingOffsets": ({"startingOffsets": "earliest"}, KafkaException, r"use share\.auto\.offset\.reset"),
-    "maxOffsetsPerTrigger": ({"maxOffsetsPerTrigger": "5"}, KafkaException, r"use max\.poll\.records"),
-    "subscribe": ({"subscribe": "orders"}, KafkaException, r"call subscribe\(\) with a list of topics"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-def test_a_wrong_configuration_is_refused_with_the_way_out(case: str) -> None:
-    config, kind, says = REFUSALS[case]
-    with pytest.raises(kind, match=says) as raised:
-        sharegroup.ShareConsumer({**CONFIG, **config})
-    assert "hunter2" not in str(raised.value)
-
-
 def test_a_group_id_with_a_prefix_is_named() -> None:
     with pytest.raises(ValueError, match=r"group\.id must be set; properties have no prefix here: use group\.id"):
         sharegroup.ShareConsumer({"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "billing"})
@@ -206,14 +182,6 @@ def test_a_reason_and_a_delay_are_sent_or_refused() -> None:
                 refuse_or_send(note, kind, mode)
 
 
-def test_a_deferral_is_refused_by_its_name() -> None:
-    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": "explicit"})
-    consumer._in_flight.add([run_of(0, 1)])
-    with pytest.raises(ValueError, match=r"AcknowledgeType\.DEFER is for sinks alone; use RELEASE"):
-        consumer.acknowledge_offset("orders", 0, 0, AcknowledgeType.DEFER)
-    consumer.close()
-
-
 CALLS_OF_OURS: dict[str, tuple[Callable[[sharegroup.ShareConsumer], object], type[Exception], str]] = {
     "poll(text)": (lambda c: c.poll("1"), TypeError, r"timeout must be real number, of seconds \(-1: .*\), not str"),  # type: ignore[arg-type]
     "poll(None)": (lambda c: c.poll(None), TypeError, "timeout must be real number.*not NoneType"),  # type: ignore[arg-type]
@@ -223,6 +191,11 @@ CALLS_OF_OURS: dict[str, tuple[Callable[[sharegroup.ShareConsumer], object], typ
     "a bool": (lambda c: c.acknowledge(MESSAGE, True), TypeError, "ack_type must be AcknowledgeType.*not bool"),
     "9": (lambda c: c.acknowledge(MESSAGE, 9), ValueError, "ack_type must be AcknowledgeType.*not 9"),
     "GAP": (lambda c: c.acknowledge(MESSAGE, AcknowledgeType.GAP), ValueError, "GAP is for offsets without a record"),
+    "DEFER": (
+        lambda c: c.acknowledge_offset("orders", 0, 0, AcknowledgeType.DEFER),
+        ValueError,
+        r"AcknowledgeType\.DEFER is for sinks alone; use RELEASE",
+    ),
     "a delay": (
         lambda c: c.acknowledge(MESSAGE, AcknowledgeType.RELEASE, delay_ms="5s"),  # type: ignore[arg-type]
         TypeError,
@@ -245,17 +218,6 @@ def test_a_wrong_argument_of_a_method_is_named_with_the_way_out(case: str) -> No
     consumer.close()
 
 
-def test_renew_of_a_record_in_progress_says_that_it_needs_none() -> None:
-    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": "explicit"})
-    run = run_of(0, 1)
-    consumer._in_flight.add([run])
-    consumer.mark_in_progress(run.messages[0])
-    with pytest.raises(sharegroup.IllegalStateException, match="is in progress, and its lock needs no RENEW"):
-        consumer.acknowledge(run.messages[0], AcknowledgeType.RENEW)
-    consumer.acknowledge(run.messages[0])
-    consumer.close()
-
-
 def test_an_acknowledgement_in_implicit_mode_names_the_explicit_one() -> None:
     consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0})
     with pytest.raises(sharegroup.IllegalStateException, match="state: the next poll accepts the record, in implicit"):
@@ -263,11 +225,6 @@ def test_an_acknowledgement_in_implicit_mode_names_the_explicit_one() -> None:
     consumer.close()
     with pytest.raises(sharegroup.IllegalStateException, match="closed"):
         consumer.__enter__()
-
-
-def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:
-    with pytest.raises(KafkaException, match='oauth_cb is a text here, "MODULE:FUNCTION"'):
-        sharegroup.ShareConsumer({**CONFIG, "oauth_cb": print})
 
 
 @pytest.mark.parametrize(("text", "number"), [("7", 7), (7.0, 7), ("010", 8), (" 7", 7)])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import signal
 import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -16,6 +19,14 @@ from sharegroup import AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupE
 from tests.support.share_members import CONFIG, Stubs
 
 SECONDS = 60
+
+
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
 
 
 def stubbed() -> tuple[AsyncShareConsumer, Stubs]:
@@ -44,136 +55,120 @@ async def cancelled_with_an_answer() -> tuple[AsyncShareConsumer, Stubs]:
     return consumer, stubs
 
 
-def test_a_cancelled_call_ends_no_later_call() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        poll = asyncio.ensure_future(consumer.poll())
-        await asyncio.to_thread(stubs.asked.wait, SECONDS)
-        commit = asyncio.ensure_future(consumer.commit_sync())
-        await asyncio.sleep(0)
-        commit.cancel()
-        poll.cancel()
-        await asyncio.gather(poll, commit, return_exceptions=True)
-        assert await asyncio.wait_for(consumer.subscription(), SECONDS) == ["orders"]
-        stubs.answer(0)
-        await asyncio.wait_for(consumer.close(), SECONDS)
-
-    asyncio.run(work())
+@in_a_loop
+async def test_a_cancelled_call_ends_no_later_call() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    poll = asyncio.ensure_future(consumer.poll())
+    await asyncio.to_thread(stubs.asked.wait, SECONDS)
+    commit = asyncio.ensure_future(consumer.commit_sync())
+    await asyncio.sleep(0)
+    commit.cancel()
+    poll.cancel()
+    await asyncio.gather(poll, commit, return_exceptions=True)
+    assert await asyncio.wait_for(consumer.subscription(), SECONDS) == ["orders"]
+    stubs.answer(0)
+    await asyncio.wait_for(consumer.close(), SECONDS)
 
 
-def test_a_poll_of_a_second_task_is_refused_and_takes_nothing() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        first = asyncio.ensure_future(consumer.poll())
-        await asyncio.to_thread(stubs.asked.wait, SECONDS)
-        for second in (consumer.poll(), consumer.__anext__()):
-            with pytest.raises(ConcurrentModificationException, match="Another task polls"):
-                await second
-        stubs.answer(1)
-        assert [message.offset() for message in await first] == [0]
-        await consumer.close()
-
-    asyncio.run(work())
+@in_a_loop
+async def test_a_poll_of_a_second_task_is_refused_and_takes_nothing() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    first = asyncio.ensure_future(consumer.poll())
+    await asyncio.to_thread(stubs.asked.wait, SECONDS)
+    for second in (consumer.poll(), consumer.__anext__()):
+        with pytest.raises(ConcurrentModificationException, match="Another task polls"):
+            await second
+    stubs.answer(1)
+    assert [message.offset() for message in await first] == [0]
+    await consumer.close()
 
 
-def test_records_of_a_cancelled_poll_are_not_accepted() -> None:
-    async def work() -> None:
-        consumer, stubs = await cancelled_with_an_answer()
-        await consumer.commit_sync()
-        assert stubs.outcomes() == []
-        assert [message.offset() for message in await consumer.poll()] == [0]
-        await consumer.commit_sync()
-        assert stubs.outcomes() == [(0, "ACCEPT")]
-        await consumer.close()
-
-    asyncio.run(work())
+@in_a_loop
+async def test_records_of_a_cancelled_poll_are_not_accepted() -> None:
+    consumer, stubs = await cancelled_with_an_answer()
+    await consumer.commit_sync()
+    assert stubs.outcomes() == []
+    assert [message.offset() for message in await consumer.poll()] == [0]
+    await consumer.commit_sync()
+    assert stubs.outcomes() == [(0, "ACCEPT")]
+    await consumer.close()
 
 
-def test_a_cancelled_late_answer_is_not_accepted() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        stubs.answer(1)
-        for rounds in range(3):  # each is cancelled at another await
-            task = await finished_in_the_worker(consumer)
-            for _ in range(rounds):
-                await asyncio.sleep(0)
-            task.cancel()
-            if not (await asyncio.gather(task, return_exceptions=True))[0]:
-                break
-            await consumer.commit_sync()
-            assert task.cancelled() and stubs.outcomes() == []
-        await consumer.close()
-
-    asyncio.run(work())
-
-
-def test_a_late_answer_that_fails_leaves_no_wakeup_behind() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        stubs.fail(LookupError("refused"))
+@in_a_loop
+async def test_a_cancelled_late_answer_is_not_accepted() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    stubs.answer(1)
+    for rounds in range(3):  # each is cancelled at another await
         task = await finished_in_the_worker(consumer)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        with pytest.raises(LookupError):
-            await consumer.poll()
-        stubs.answer(1)
-        assert [message.offset() for message in await consumer.poll()] == [0]
-        await consumer.close()
-
-    asyncio.run(work())
-
-
-def test_after_close_each_method_raises_that_the_consumer_is_closed() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        stubs.answer(2)
-        async for _ in consumer:
+        if not (await asyncio.gather(task, return_exceptions=True))[0]:
             break
-        await consumer.close()
-        for call in (consumer.poll, consumer.__anext__, consumer.subscription, consumer.commit_sync):
-            with pytest.raises(IllegalStateException, match="Share consumer closed"):
-                await asyncio.wait_for(call(), SECONDS)
-
-    asyncio.run(work())
+        await consumer.commit_sync()
+        assert task.cancelled() and stubs.outcomes() == []
+    await consumer.close()
 
 
-def test_a_wakeup_outlives_the_answer_to_a_cancelled_poll() -> None:
-    async def work() -> None:
-        consumer, stubs = await cancelled_with_an_answer()
-        consumer.wakeup()
-        assert len(await consumer.poll()) == 1
-        with pytest.raises(WakeupException):
-            await consumer.poll()
-        stubs.answer(1)
-        assert len(await consumer.poll()) == 1
-        await consumer.close()
+@in_a_loop
+async def test_a_late_answer_that_fails_leaves_no_wakeup_behind() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    stubs.fail(LookupError("refused"))
+    task = await finished_in_the_worker(consumer)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    with pytest.raises(LookupError):
+        await consumer.poll()
+    stubs.answer(1)
+    assert [message.offset() for message in await consumer.poll()] == [0]
+    await consumer.close()
 
-    asyncio.run(work())
+
+@in_a_loop
+async def test_after_close_each_method_raises_that_the_consumer_is_closed() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    stubs.answer(2)
+    async for _ in consumer:
+        break
+    await consumer.close()
+    for call in (consumer.poll, consumer.__anext__, consumer.subscription, consumer.commit_sync):
+        with pytest.raises(IllegalStateException, match="Share consumer closed"):
+            await asyncio.wait_for(call(), SECONDS)
 
 
-def test_close_waits_for_a_close_that_was_cancelled() -> None:
-    async def work() -> None:
-        consumer, stubs = stubbed()
-        await consumer.subscribe(["orders"])
-        leaving = threading.Event()
-        stubs.membership.when_leaving = lambda: leaving.wait(SECONDS)
-        first = asyncio.ensure_future(consumer.close())
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        second = asyncio.ensure_future(consumer.close())
-        await asyncio.sleep(0)
-        assert not second.done()
-        leaving.set()
-        await second
-        assert stubs.membership.calls.count(("leave", ())) == 1
+@in_a_loop
+async def test_a_wakeup_outlives_the_answer_to_a_cancelled_poll() -> None:
+    consumer, stubs = await cancelled_with_an_answer()
+    consumer.wakeup()
+    assert len(await consumer.poll()) == 1
+    with pytest.raises(WakeupException):
+        await consumer.poll()
+    stubs.answer(1)
+    assert len(await consumer.poll()) == 1
+    await consumer.close()
 
-    asyncio.run(work())
+
+@in_a_loop
+async def test_close_waits_for_a_close_that_was_cancelled() -> None:
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    leaving = threading.Event()
+    stubs.membership.when_leaving = lambda: leaving.wait(SECONDS)
+    first = asyncio.ensure_future(consumer.close())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.ensure_future(consumer.close())
+    await asyncio.sleep(0)
+    assert not second.done()
+    leaving.set()
+    await second
+    assert stubs.membership.calls.count(("leave", ())) == 1
 
 
 ARGUMENTS: dict[str, tuple[object, ...]] = {

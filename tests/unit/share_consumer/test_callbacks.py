@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from share_consumer import callbacks
-from share_consumer.waiting import Waiting
 from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG
 from tests.support.waiting import wait_until
@@ -164,13 +163,6 @@ def test_a_subscription_begins_to_watch_the_brokers(monkeypatch) -> None:
     client.reports.append(lambda: program.report(client.config, "error_cb", "all brokers are down"))
     program.consumer.commit_async()
     assert [what for _, what, _ in program.called] == ["all brokers are down"]
-
-
-def test_a_wait_serves_the_callbacks_until_it_ends() -> None:
-    served: list[int] = []
-    waiting = Waiting(lambda: served.append(threading.get_ident()))
-    waiting.until(lambda: len(served) >= 3, None)
-    assert set(served) == {threading.get_ident()}
 
 
 def test_a_logger_gets_what_librdkafka_logs_by_default(monkeypatch) -> None:

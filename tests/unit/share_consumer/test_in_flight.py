@@ -104,15 +104,6 @@ def test_a_renewed_record_comes_with_the_next_poll() -> None:
     assert in_flight.undecided == 1
 
 
-def test_a_renewed_record_may_be_acknowledged_before_the_next_poll() -> None:
-    in_flight = holding(delivered(0, 1))
-    in_flight.decide(ORDERS, 0, RENEW)
-    in_flight.renew(in_flight.take(), ())
-    assert in_flight.decide(ORDERS, 0, ACCEPT)
-    assert sent(in_flight.take()) == [(0, 0, 1, (1,))]
-    assert in_flight.take_renewed() == []
-
-
 def test_a_record_whose_renewal_is_refused_is_not_in_flight() -> None:
     in_flight = holding(delivered(0))
     in_flight.decide(ORDERS, 0, RENEW)

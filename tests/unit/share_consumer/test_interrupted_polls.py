@@ -17,7 +17,7 @@ from confluent_kafka import ConcurrentModificationException, IllegalStateExcepti
 from share_consumer import consumer as consumer_module
 from share_consumer.errors import WakeupException
 from sharegroup import ShareConsumer
-from tests.support.share_members import CONFIG, Stubs
+from tests.support.share_members import CONFIG, Stubs, offsets
 from tests.support.waiting import wait_until
 
 CODE = (consumer_module.__file__.rpartition("/")[0], contextlib.__file__)
@@ -37,10 +37,6 @@ class Interrupt:
             if self.left < 0:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
-
-
-def offsets(messages: Any) -> list[int]:
-    return [message.offset() for message in messages]
 
 
 def poll_interrupted(consumer: ShareConsumer, at: int) -> list[int] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,18 +16,8 @@ from coordinator.protocol.messages import AcknowledgeReply
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.record_runs import HeldRange, Unread
 from sharegroup import ShareConsumer, WakeupException
-from tests.support.share_members import CONFIG, Stubs
+from tests.support.share_members import CONFIG, Stubs, subscribed
 from tests.support.waiting import wait_until
-
-
-def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
-    consumer = ShareConsumer({**CONFIG, **{key.replace("_", "."): value for key, value in more.items()}})
-    consumer.subscribe(["orders"])
-    return consumer, Stubs(consumer)
-
-
-def offsets(messages: Any) -> list[int]:
-    return [message.offset() for message in messages]
 
 
 def interrupting(times: int) -> Callable[..., str]:
@@ -127,16 +116,6 @@ def kinds(stubs: Stubs) -> list[str]:
     return [kind for kind, _ in stubs.membership.calls]
 
 
-def test_unsubscribe_leaves_the_group_at_once_where_nothing_is_held() -> None:
-    consumer, stubs = subscribed()
-    stubs.answer(2)
-    consumer.poll()
-    consumer.commit_sync()
-    consumer.unsubscribe()
-    wait_until(lambda: "leave for now" in kinds(stubs), what="the consumer leaves")
-    assert kinds(stubs) == ["acknowledge", "leave for now"]
-
-
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("commits", ["commit_sync", "commit_async"])
 def test_a_consumer_that_holds_records_leaves_with_their_outcomes(mode: str, commits: str) -> None:
@@ -190,17 +169,6 @@ def test_the_first_subscription_waits_for_its_poll() -> None:
     consumer.unsubscribe()
     consumer._supply._worker.submit(lambda: None).result(60)
     assert consumer._membership.joined is None
-
-
-def test_close_releases_records_that_no_poll_returned() -> None:
-    consumer, stubs = subscribed()
-    consumer.poll(0)
-    assert stubs.asked.wait(60)
-    stubs.answer(5)
-    wait_until(lambda: consumer._supply.has_come, what="the records come")
-    consumer.close()
-    assert [kind for _, kind in stubs.outcomes()] == ["RELEASE"] * 5
-    assert [kind for kind, _ in stubs.membership.calls] == ["acknowledge", "leave"]
 
 
 def test_a_consumer_that_is_dropped_leaves_and_ends_its_threads() -> None:

@@ -11,7 +11,6 @@ from confluent_kafka import IllegalStateException, KafkaError, KafkaException, M
 from coordinator.protocol.errors import InvalidRecordState, UnknownMemberId
 from coordinator.protocol.messages import ProgressReply
 from share_consumer.errors import RecordHasOutcome, RecordNotInFlight, SignalInImplicitMode
-from share_consumer.options import ConsumerOptions
 from sharegroup import AcknowledgeType, AsyncShareConsumer, ShareConsumer
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until
@@ -90,13 +89,6 @@ def test_the_number_of_pending_signals_can_be_set() -> None:
     assert sent(stubs, 1) == [(1, 1, None)]
 
 
-@pytest.mark.parametrize("batches", ["0", "many", "100001"])
-def test_a_wrong_number_of_pending_signals_is_refused_by_name(batches: str) -> None:
-    with pytest.raises(KafkaException, match=r"max\.in-flight\.progress\.batches") as refused:
-        ConsumerOptions.parse({**CONFIG, "max.in-flight.progress.batches": batches})
-    assert refused.value.args[0].code() == KafkaError._INVALID_ARG
-
-
 def test_an_outcome_replaces_a_pending_signal() -> None:
     consumer, stubs, messages = polled(2)
     consumer.mark_in_progress(messages[0])
@@ -122,7 +114,7 @@ def test_an_invalid_mark_is_refused_at_once() -> None:
     with pytest.raises(RecordNotInFlight, match="no record orders-0@0 in flight"):
         consumer.mark_in_progress(first)
     consumer.mark_in_progress(second, "é" * 128)
-    with pytest.raises(IllegalStateException, match="Failed to acknowledge message"):
+    with pytest.raises(IllegalStateException, match=r"Failed to acknowledge message.*its lock needs no RENEW"):
         consumer.acknowledge(second, AcknowledgeType.RENEW)
     consumer.acknowledge(second)
 

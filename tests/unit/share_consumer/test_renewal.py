@@ -11,7 +11,7 @@ from coordinator.protocol.messages import AckBatch, AcknowledgeReply, PartitionA
 from coordinator.protocol.values import CappedLock
 from share_consumer.renewal import Renewal, Renewer
 from sharegroup import AcknowledgeType, ShareConsumer
-from tests.support.share_members import CONFIG, JOINS, StubMembership, Stubs, acquired, run_of
+from tests.support.share_members import CONFIG, JOINS, StubMembership, Stubs, acquired, refusing, run_of, subscribed
 from tests.support.waiting import wait_until
 
 
@@ -35,22 +35,8 @@ class Holder:
         self.renewals.append(renewal)
 
 
-def refusing(*offsets: int) -> Any:
-    """The reply to acknowledgements of orders-0: refused, all of them, if they name one of these offsets."""
-
-    def reply(partitions: Any) -> AcknowledgeReply:
-        named = any(first <= offset <= last for first, last in ranges(partitions) for offset in offsets)
-        return AcknowledgeReply(errors={"T:0": "INVALID_RECORD_STATE"} if named else {})
-
-    return reply
-
-
 def test_records_are_renewed_until_their_outcome_is_sent() -> None:
-    consumer = ShareConsumer(
-        {**CONFIG, "share.background.renew.enable": True, "share.acknowledgement.mode": "explicit"}
-    )
-    stubs = Stubs(consumer)
-    consumer.subscribe(["orders"])
+    consumer, stubs = subscribed(share_background_renew_enable=True, share_acknowledgement_mode="explicit")
     stubs.answer(3)
     for message in consumer.poll():
         consumer.acknowledge(message)
@@ -71,9 +57,7 @@ def test_a_refused_renewal_of_one_range_renews_the_others() -> None:
 
 
 def test_a_lost_lock_of_the_program_s_leaves_the_records_ahead_alone() -> None:
-    consumer = ShareConsumer({**CONFIG, "share.background.renew.enable": True})
-    stubs = Stubs(consumer)
-    consumer.subscribe(["orders"])
+    consumer, stubs = subscribed(share_background_renew_enable=True)
     stubs.answer(2)
     consumer.poll()
     ahead = consumer._supply.ahead
@@ -107,9 +91,7 @@ def test_locks_that_the_cap_cut_are_known_to_end_then() -> None:
 
 
 def test_a_program_that_renews_is_warned_of_the_cap(caplog: pytest.LogCaptureFixture) -> None:
-    consumer = ShareConsumer({**CONFIG, "share.acknowledgement.mode": "explicit"})
-    stubs = Stubs(consumer)
-    consumer.subscribe(["orders"])
+    consumer, stubs = subscribed(share_acknowledgement_mode="explicit")
     stubs.answer(1)
     (message,) = consumer.poll()
     lock = CappedLock(topic_id="T", partition=0, first=0, last=0, left_ms=1_500)
