@@ -140,6 +140,7 @@ CONSUMERS = [
         (
             "kafka.client.id=x",
             "goup.id=x",
+            "share.record.lock.duration.msec=1",
             "oauth_cb=billing:token",
             "share.acknowledgement.mode=manual",
             "value.deserializer=StringDeserializer",

@@ -46,10 +46,3 @@ def test_each_promise_names_its_section() -> None:
 def test_no_kip_lost_its_promises() -> None:
     counts = Counter(kip for _, kip, _ in ALL)
     assert {kip: counts[kip] for kip, fewest in PROMISES.items() if counts[kip] < fewest} == {}
-
-
-def test_a_promise_without_a_section_is_found() -> None:
-    text = (
-        'def test_a():\n    """KIP-1, States: so."""\n\ndef test_b():\n    """KIP-1 says so."""\n\ndef test_c(): ...\n'
-    )
-    assert promises(text) == [("test_a", "1", True), ("test_b", "1", False)]

@@ -52,17 +52,6 @@ def a_late_acknowledgement(w: World) -> None:
     w.poll_nothing(slow, "slow")
 
 
-def a_late_acknowledgement_with_a_callback(w: World) -> None:
-    """As before, in implicit mode, and the callback gets the error."""
-    topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
-    slow, fast = (w.consumer(group, [topic]) for _ in range(2))
-    slow.set_acknowledgement_commit_callback(w.callback())
-    w.poll(slow, "slow")
-    w.poll(fast, "fast")
-    w.commit(slow)
-    w.commit(fast)
-
-
 def close_releases_what_is_undecided(w: World) -> None:
     """Explicit mode: outcomes are sent by close(), the other records are released at once."""
     topic, group = w.topic(3), w.group()
@@ -80,19 +69,6 @@ def close_accepts_nothing_by_itself(w: World) -> None:
     consumer = w.consumer(group, [topic], max_poll_records=2)
     w.poll(consumer)
     w.tries("close", consumer.close)
-    w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
-
-
-def an_exception_in_the_with_block(w: World) -> None:
-    """The context manager closes; what was not accepted is released."""
-    topic, group = w.topic(2), w.group()
-
-    def fails() -> None:
-        with w.consumer(group, [topic], max_poll_records=2) as consumer:
-            w.poll(consumer)
-            raise KeyError("the program's own")
-
-    w.tries("with", fails)
     w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
 
 
@@ -138,18 +114,6 @@ def unsubscribe_leaves_the_group(w: World) -> None:
         consumer.acknowledge(message)
     w.commit(consumer)
     w.wait_for_state(group, "STABLE")
-
-
-def unsubscribe_in_implicit_mode(w: World) -> None:
-    """A commit accepts the records of the last poll after unsubscribe(), too; then the group has no member."""
-    topic, group = w.topic(4), w.group()
-    consumer = w.consumer(group, [topic], max_poll_records=2)
-    w.poll(consumer)
-    consumer.unsubscribe()
-    w.tries("poll", lambda: consumer.poll(0))
-    w.commit(consumer)
-    w.wait_for_state(group, "EMPTY")
-    w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
 
 
 def subscribe_again_with_records_in_flight(w: World) -> None:
@@ -211,14 +175,11 @@ PROGRAMS = (
     two_consumers_on_one_partition,
     a_backlog_is_shared,
     a_late_acknowledgement,
-    a_late_acknowledgement_with_a_callback,
     close_releases_what_is_undecided,
     close_accepts_nothing_by_itself,
-    an_exception_in_the_with_block,
     unsubscribe_with_records_in_flight,
     unsubscribe_gives_up_partitions,
     unsubscribe_leaves_the_group,
-    unsubscribe_in_implicit_mode,
     subscribe_again_with_records_in_flight,
     unsubscribe_keeps_the_locks,
     another_subscription,

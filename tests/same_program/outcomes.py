@@ -41,17 +41,6 @@ def commits_in_a_row(w: World) -> None:
     w.poll_nothing(consumer)
 
 
-def explicit(w: World) -> None:
-    """Accepted records do not come again."""
-    topic, group = w.topic(4), w.group()
-    consumer = w.explicit(group, [topic], max_poll_records=2)
-    for _ in range(2):
-        for message in w.poll(consumer):
-            consumer.acknowledge(message)
-        w.commit(consumer)
-    w.poll_nothing(consumer)
-
-
 def mixed_outcomes(w: World) -> None:
     """Released records come again, with the next delivery count; accepted and rejected ones do not."""
     kind = w.kafka.AcknowledgeType
@@ -95,11 +84,6 @@ def _to_the_limit(w: World, limit: int) -> None:
 def redelivery_to_the_limit(w: World) -> None:
     """A record that is released each time comes five times, the last one alone."""
     _to_the_limit(w, 5)
-
-
-def a_limit_of_three(w: World) -> None:
-    """The group has share.delivery.count.limit=3."""
-    _to_the_limit(w, 3)
 
 
 def a_limit_of_two(w: World) -> None:
@@ -151,11 +135,9 @@ PROGRAMS = (
     implicit,
     implicit_commit,
     commits_in_a_row,
-    explicit,
     mixed_outcomes,
     newest_outcome,
     redelivery_to_the_limit,
-    a_limit_of_three,
     a_limit_of_two,
     by_offset,
     two_partitions,

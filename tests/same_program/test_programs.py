@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.same_program import differences, outcomes
+from tests.same_program import outcomes
 from tests.same_program.compare import MODULES, Program, check
 from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 
-SHORT = (outcomes, differences)
+LONG = (outcomes.redelivery_to_the_limit,)
 PROGRAMS = [
-    pytest.param(program, id=program.__name__, marks=() if module in SHORT else pytest.mark.slow)
+    pytest.param(
+        program, id=program.__name__, marks=() if module is outcomes and program not in LONG else pytest.mark.slow
+    )
     for module in MODULES
     for program in module.PROGRAMS
 ]

@@ -7,6 +7,7 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol import errors, messages
 from coordinator.protocol.admin_messages import (
     AlterOffsets,
     DecideRecords,
@@ -14,41 +15,6 @@ from coordinator.protocol.admin_messages import (
     DeleteOffsets,
     ListInFlight,
     ReleaseMember,
-)
-from coordinator.protocol.errors import (
-    DeadLettersNotWritten,
-    DeadLetterTopicInUse,
-    GroupChanged,
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    GroupNotEmpty,
-    GroupSubscribedToTopic,
-    HeldByQuery,
-    InvalidReset,
-    LockExtensionOver,
-    MaxGroupsReached,
-    MemberNotFound,
-    MembersNotKnown,
-    NotInFlight,
-    OlderDelivery,
-    OrderInUse,
-    RecordNotHeld,
-    RecordsHeld,
-    RenewalDisabled,
-    SubscriptionTooLarge,
-    TopicIdsMissing,
-    UnknownMemberId,
-    UnknownSharePartition,
-)
-from coordinator.protocol.messages import (
-    DescribeGroup,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    MarkInProgress,
-    OpenSink,
-    PartitionProgress,
-    ProgressBatch,
 )
 from coordinator.service.runtime.group_limits import GroupLimits
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RENEW, ShareConsumers
@@ -71,31 +37,31 @@ def working(scene):
 def resting(scene):
     """A service whose member has left."""
     running = working(scene)
-    running.ask(LeaveGroup)
+    running.ask(messages.LeaveGroup)
     return running
 
 
-@way_out(GroupIdNotFound, "Check its name, the cluster and share.state.store")
+@way_out(errors.GroupIdNotFound, "Check its name, the cluster and share.state.store")
 def a_mistyped_group(scene):
     running = working(scene)
     with scene.refused():
-        running.service.handle(OpenSink(group_id="biling"))
-    assert running.service.handle(OpenSink(**GROUP)).topics
+        running.service.handle(messages.OpenSink(group_id="biling"))
+    assert running.service.handle(messages.OpenSink(**GROUP)).topics
 
 
-@way_out(UnknownMemberId, "Join again")
+@way_out(errors.UnknownMemberId, "Join again")
 def a_member_whose_session_has_ended(scene):
     group = GroupDriver(records=10)
     group.join()
     group.pass_time(SESSION_MS + 1)
-    beat = Heartbeat(**GROUP, member_id="m1", member_epoch=1)
+    beat = messages.Heartbeat(**GROUP, member_id="m1", member_epoch=1)
     with scene.refused():
         group.run(beat)
-    group.run(JoinGroup(**GROUP, member_id="m1", process_id="m1-process-1", member_epoch=1))
+    group.run(messages.JoinGroup(**GROUP, member_id="m1", process_id="m1-process-1", member_epoch=1))
     group.run(beat)
 
 
-@way_out(GroupNotEmpty, "Stop its queries and ShareConsumers, and wait for share.session.timeout.ms")
+@way_out(errors.GroupNotEmpty, "Stop its queries and ShareConsumers, and wait for share.session.timeout.ms")
 def a_deletion_while_a_query_runs(scene):
     group, plan = started_plan(10)
     group.complete(plan)
@@ -105,7 +71,7 @@ def a_deletion_while_a_query_runs(scene):
     assert group.run(DeleteGroup(**NOW)).executed
 
 
-@way_out(MembersNotKnown, "ask again after that")
+@way_out(errors.MembersNotKnown, "ask again after that")
 def a_deletion_right_after_a_load(scene):
     group, plan = started_plan(10)
     group.complete(plan)
@@ -116,7 +82,7 @@ def a_deletion_right_after_a_load(scene):
     assert group.run(DeleteGroup(**NOW)).executed
 
 
-@way_out(GroupChanged, "Look at the group, and send a new request")
+@way_out(errors.GroupChanged, "Look at the group, and send a new request")
 def a_late_action(scene):
     running = working(scene)
     seen = running.admin.handle(ReleaseMember(**GROUP, member_id="m1")).state
@@ -127,17 +93,17 @@ def a_late_action(scene):
     assert running.admin.handle(ReleaseMember(**NOW, member_id="m1", action_id="a2", seen=seen)).executed
 
 
-@way_out(GroupSubscribedToTopic, "Stop the members that subscribe to it")
+@way_out(errors.GroupSubscribedToTopic, "Stop the members that subscribe to it")
 def offsets_of_a_topic_that_is_read(scene):
     running = working(scene)
     delete = DeleteOffsets(**NOW, topics=("orders",))
     with scene.refused():
         running.admin.handle(delete)
-    running.ask(LeaveGroup)
+    running.ask(messages.LeaveGroup)
     assert running.admin.handle(delete).executed
 
 
-@way_out(DeadLettersNotWritten, "Wait until the dead letter topic has them, or force the action")
+@way_out(errors.DeadLettersNotWritten, "Wait until the dead letter topic has them, or force the action")
 def a_deletion_before_the_dead_letters_are_written(scene):
     group = ShareConsumers(end=2, errors_deadletterqueue_topic_name="dlq")
     group.fetch("c1")
@@ -150,7 +116,7 @@ def a_deletion_before_the_dead_letters_are_written(scene):
     assert group.run(DeleteGroup(**NOW)).executed
 
 
-@way_out(DeadLetterTopicInUse, "Wait until the dead letters are written, or name another topic")
+@way_out(errors.DeadLetterTopicInUse, "Wait until the dead letters are written, or name another topic")
 def a_dead_letter_topic_that_records_wait_for(scene):
     group = ShareConsumers(end=2, errors_deadletterqueue_topic_name="dlq")
     group.fetch("c1")
@@ -162,7 +128,12 @@ def a_dead_letter_topic_that_records_wait_for(scene):
     group.configure(errors_deadletterqueue_topic_name="")
 
 
-@way_out(OrderInUse, "let each query complete its batch", "or reset the offsets of the group", "then set the key again")
+@way_out(
+    errors.OrderInUse,
+    "let each query complete its batch",
+    "or reset the offsets of the group",
+    "then set the key again",
+)
 def an_order_that_changes_under_a_batch(scene):
     ordered = AlterConfigs(configs={"share.order": "partition"})
     group, plan = started_plan(10)
@@ -178,25 +149,25 @@ def an_order_that_changes_under_a_batch(scene):
     group.run(ordered)
 
 
-@way_out(MemberNotFound, "sharegroup groups --describe --members lists its members")
+@way_out(errors.MemberNotFound, "sharegroup groups --describe --members lists its members")
 def a_mistyped_member(scene):
     running = working(scene)
     with scene.refused():
         running.admin.handle(ReleaseMember(**NOW, member_id="m7"))
-    (member,) = running.service.handle(DescribeGroup(**GROUP)).members
+    (member,) = running.service.handle(messages.DescribeGroup(**GROUP)).members
     assert running.admin.handle(ReleaseMember(**NOW, member_id=member.member_id)).executed
 
 
-@way_out(UnknownSharePartition, "sharegroup groups --describe lists its share partitions")
+@way_out(errors.UnknownSharePartition, "sharegroup groups --describe lists its share partitions")
 def a_partition_that_the_group_does_not_have(scene):
     running = resting(scene)
     with scene.refused():
         running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
-    (partition,) = running.service.handle(DescribeGroup(**GROUP)).partitions
+    (partition,) = running.service.handle(messages.DescribeGroup(**GROUP)).partitions
     assert running.admin.handle(DeleteOffsets(**NOW, topics=(partition.topic,))).executed
 
 
-@way_out(RecordsHeld, "Release these records, or the member, and ask again")
+@way_out(errors.RecordsHeld, "Release these records, or the member, and ask again")
 def an_archival_of_a_held_record(scene):
     running = working(scene)
     archive = DecideRecords(**NOW, decision="archive", **FIRST)
@@ -206,7 +177,7 @@ def an_archival_of_a_held_record(scene):
     assert running.admin.handle(archive).executed
 
 
-@way_out(NotInFlight, "they were never acquired, or are done")
+@way_out(errors.NotInFlight, "they were never acquired, or are done")
 def an_archival_of_a_record_that_is_not_in_flight(scene):
     group, _ = started_plan(10)
     with scene.refused():
@@ -215,7 +186,7 @@ def an_archival_of_a_record_that_is_not_in_flight(scene):
     group.run(DecideRecords(**NOW, decision="release", **{**FIRST, "first": run.first, "last": run.last}))
 
 
-@way_out(InvalidReset, "can't be reset to", "there are none")
+@way_out(errors.InvalidReset, "can't be reset to", "there are none")
 def a_reset_to_no_offsets(scene):
     running = resting(scene)
     with scene.refused():
@@ -223,7 +194,7 @@ def a_reset_to_no_offsets(scene):
     assert running.admin.handle(AlterOffsets(**NOW, to="offsets", offsets={"orders": {"0": 5}})).executed
 
 
-@way_out(TopicIdsMissing, "Check that it is the same cluster")
+@way_out(errors.TopicIdsMissing, "Check that it is the same cluster")
 def a_cluster_without_topic_ids(scene):
     running = scene.running()
     running.join(starting_offsets="earliest")
@@ -239,7 +210,7 @@ def a_cluster_without_topic_ids(scene):
 # --- ShareConsumers
 
 
-@way_out(RecordNotHeld, "Acknowledge a record before its lock expires; if the work takes longer, renew the lock")
+@way_out(errors.RecordNotHeld, "Acknowledge a record before its lock expires; if the work takes longer, renew the lock")
 def a_record_whose_lock_is_over(scene):
     group = ShareConsumers(end=1)
     group.fetch()
@@ -255,7 +226,7 @@ def a_record_whose_lock_is_over(scene):
     assert group.acknowledge(ACCEPT, 0, count=2) == "NONE"
 
 
-@way_out(OlderDelivery, "only the newest delivery can be acknowledged")
+@way_out(errors.OlderDelivery, "only the newest delivery can be acknowledged")
 def a_receipt_of_an_older_delivery(scene):
     group = ShareConsumers(end=1)
     group.fetch()
@@ -266,7 +237,9 @@ def a_receipt_of_an_older_delivery(scene):
     assert group.signal(0, count=2) == "NONE"
 
 
-@way_out(LockExtensionOver, "raise group.share.in.progress.max.lock.extension.ms", "The record is delivered again")
+@way_out(
+    errors.LockExtensionOver, "raise group.share.in.progress.max.lock.extension.ms", "The record is delivered again"
+)
 def work_longer_than_the_extension(scene):
     longest = "group_share_in_progress_max_lock_extension_ms"
     group = ShareConsumers(end=1, **{longest: 100_000})
@@ -284,21 +257,21 @@ def work_longer_than_the_extension(scene):
         assert group.signal(0, count=2) == "NONE"
 
 
-@way_out(HeldByQuery, "locks live as long as its session")
+@way_out(errors.HeldByQuery, "locks live as long as its session")
 def a_signal_about_a_querys_record(scene):
     group, plan = started_plan(10)
-    batches = (ProgressBatch(first=0, last=0, delivery_count=1),)
-    signals = (PartitionProgress(topic_id=TOPIC_ID, partition=0, batches=batches),)
-    errors = group.run(MarkInProgress(**GROUP, member_id="m1", member_epoch=1, partitions=signals)).errors
+    batches = (messages.ProgressBatch(first=0, last=0, delivery_count=1),)
+    signals = (messages.PartitionProgress(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    errors = group.run(messages.MarkInProgress(**GROUP, member_id="m1", member_epoch=1, partitions=signals)).errors
     scene.told(": ".join(errors[f"{TOPIC_ID}:0"]))
     for _ in range(10):
         group.pass_time(30_000)
-        group.run(Heartbeat(**GROUP, member_id="m1", member_epoch=1))
+        group.run(messages.Heartbeat(**GROUP, member_id="m1", member_epoch=1))
     group.complete(plan)
     assert group.partition().start_offset == 10, "held for five minutes without a signal"
 
 
-@way_out(RenewalDisabled, "Set it to true")
+@way_out(errors.RenewalDisabled, "Set it to true")
 def a_renewal_in_a_group_without(scene):
     group = ShareConsumers(end=1, share_renew_acknowledge_enable=False)
     group.fetch()
@@ -310,7 +283,7 @@ def a_renewal_in_a_group_without(scene):
 # --- limits
 
 
-@way_out(SubscriptionTooLarge, "subscribe to a pattern", "divide the topics among several members")
+@way_out(errors.SubscriptionTooLarge, "subscribe to a pattern", "divide the topics among several members")
 def a_subscription_to_thousands_of_topics(scene):
     group = GroupDriver(records=10)
     topics = tuple(f"{n}-{'x' * 240}" for n in range(5_000))
@@ -322,11 +295,11 @@ def a_subscription_to_thousands_of_topics(scene):
 
 def joins(limits, group, member_id):
     """The member joins the group; the limits let it, or don't."""
-    request = JoinGroup(group_id=group.group_id, member_id=member_id, process_id="p")
+    request = messages.JoinGroup(group_id=group.group_id, member_id=member_id, process_id="p")
     list(limits.within(request, lambda _: iter(()))(group))
 
 
-@way_out(GroupMaxSizeReached, "Stop members that are not needed, or raise this limit")
+@way_out(errors.GroupMaxSizeReached, "Stop members that are not needed, or raise this limit")
 def a_full_group(scene):
     group = ShareGroup("billing")
     group.members = {name: SimpleNamespace(member_id=name, active=True) for name in ("m1", "m2")}
@@ -338,7 +311,7 @@ def a_full_group(scene):
     joins(limits, group, "m3")
 
 
-@way_out(MaxGroupsReached, "Delete groups that nobody uses, or raise this limit")
+@way_out(errors.MaxGroupsReached, "Delete groups that nobody uses, or raise this limit")
 def a_group_too_many(scene):
     groups = 1
     limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: groups)

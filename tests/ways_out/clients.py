@@ -6,26 +6,13 @@ import socket
 from types import SimpleNamespace
 
 from coordinator.protocol.rights import Caller, Right
-from share_consumer.errors import (
-    NoteInImplicitMode,
-    RecordHasOutcome,
-    RecordNotInFlight,
-    SignalInImplicitMode,
-    WakeupException,
-)
+from share_consumer import errors as consumer_errors
 from sharegroup import AcknowledgeType, ShareConsumer
 from sharegroup.testing import Record, broker, wait_until_done
 from sharegroup.testing.errors import NotDone, NoTestBroker, UnusableRecord, UnusableTopicName
 from sharegroup.testing.records import checked
+from sharegroup.web import errors as web_errors
 from sharegroup.web.command import check_installed
-from sharegroup.web.errors import (
-    Forged,
-    NotSignedIn,
-    TooManyOpen,
-    WebNotAvailable,
-    WebNotInstalled,
-    WebTlsRequired,
-)
 from sharegroup.web.server import Address, Server
 from sharegroup.web.sessions import MOST_STREAMS_OF_ONE, Sessions, Visitor
 from tests.support.share_members import CONFIG, Stubs
@@ -49,7 +36,7 @@ def in_explicit_mode(records):
     return polled(records, **EXPLICIT)
 
 
-@way_out(SignalInImplicitMode, "Set share.acknowledgement.mode=explicit")
+@way_out(consumer_errors.SignalInImplicitMode, "Set share.acknowledgement.mode=explicit")
 def a_signal_in_implicit_mode(scene):
     consumer, _, (message,) = polled(1)
     with scene.refused():
@@ -58,7 +45,7 @@ def a_signal_in_implicit_mode(scene):
     consumer.mark_in_progress(message)
 
 
-@way_out(NoteInImplicitMode, "Set share.acknowledgement.mode=explicit to reject with a reason")
+@way_out(consumer_errors.NoteInImplicitMode, "Set share.acknowledgement.mode=explicit to reject with a reason")
 def a_reason_in_implicit_mode(scene):
     consumer, _, (message,) = polled(1)
     with scene.refused():
@@ -67,7 +54,7 @@ def a_reason_in_implicit_mode(scene):
     consumer.acknowledge(message, AcknowledgeType.REJECT, reason="broken")
 
 
-@way_out(RecordHasOutcome, "Mark a record before it is acknowledged")
+@way_out(consumer_errors.RecordHasOutcome, "Mark a record before it is acknowledged")
 def a_signal_after_the_outcome(scene):
     consumer, _, (first, second) = in_explicit_mode(2)
     consumer.acknowledge(first)
@@ -77,7 +64,7 @@ def a_signal_after_the_outcome(scene):
     consumer.acknowledge(second)
 
 
-@way_out(RecordNotInFlight, "Its outcome was sent")
+@way_out(consumer_errors.RecordNotInFlight, "Its outcome was sent")
 def a_signal_after_the_commit(scene):
     consumer, _, (first, second) = in_explicit_mode(2)
     consumer.acknowledge(first)
@@ -87,7 +74,7 @@ def a_signal_after_the_commit(scene):
     consumer.mark_in_progress(second)
 
 
-@way_out(WakeupException, "Records that were on their way come with the next poll()")
+@way_out(consumer_errors.WakeupException, "Records that were on their way come with the next poll()")
 def a_poll_that_another_thread_ends(scene):
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])
@@ -134,21 +121,21 @@ def page(scene):
     return found
 
 
-@way_out(NotSignedIn, "sign in with a token")
+@way_out(web_errors.NotSignedIn, "sign in with a token")
 def a_request_without_a_session(scene):
     found = page(scene)
     scene.shown(found.browser().post("/logout", {}).text)
     assert found.browser(LOOKER).post("/logout", {}).status_code == 303
 
 
-@way_out(Forged, "Load the page anew, and try again")
+@way_out(web_errors.Forged, "Load the page anew, and try again")
 def a_form_of_an_earlier_session(scene):
     browser = page(scene).browser(LOOKER)
     scene.shown(browser.post("/logout", {}, csrf="x" * 43).text)
     assert browser.post("/logout", {}, csrf=browser.secret()).status_code == 303
 
 
-@way_out(TooManyOpen, "Close some, or wait a while")
+@way_out(web_errors.TooManyOpen, "Close some, or wait a while")
 def too_many_open_pages(scene):
     opened = Sessions()
     person = Visitor(caller=Caller(frozenset({Right.READ}), "lo"), admin=SimpleNamespace(close=lambda: None))
@@ -161,7 +148,7 @@ def too_many_open_pages(scene):
     opened.open_stream(found)
 
 
-@way_out(WebTlsRequired, "name --tls-certificate and --tls-key, or listen on loopback (127.0.0.1) only")
+@way_out(web_errors.WebTlsRequired, "name --tls-certificate and --tls-key, or listen on loopback (127.0.0.1) only")
 def a_page_for_other_hosts_without_tls(scene):
     with scene.refused():
         Address(host="0.0.0.0", port=0).check()
@@ -170,7 +157,7 @@ def a_page_for_other_hosts_without_tls(scene):
     Address(host="127.0.0.1", port=0).check()
 
 
-@way_out(WebNotAvailable, "in use")
+@way_out(web_errors.WebNotAvailable, "in use")
 def a_page_whose_port_is_taken(scene):
     app = page(scene).app
     with socket.create_server(("127.0.0.1", 0)) as taken, scene.refused():
@@ -178,7 +165,7 @@ def a_page_whose_port_is_taken(scene):
     Server(app, Address(host="127.0.0.1", port=0)).close()
 
 
-@way_out(WebNotInstalled, "pip install 'sharegroup[web]' brings it")
+@way_out(web_errors.WebNotInstalled, "pip install 'sharegroup[web]' brings it")
 def a_page_without_its_packages(scene):
     find = importlib.util.find_spec
     with scene.patch.context() as patch:

@@ -7,65 +7,20 @@ import pyarrow as pa
 from msgspec import structs
 from pyspark.sql.types import DoubleType, StructType
 
-from coordinator.protocol.errors import (
-    ConfigConflict,
-    ConfigOutOfBounds,
-    ConfigTypeMismatch,
-    DeadLetterTopicMissing,
-    DeadLetterTopicSubscribed,
-    InvalidGroupId,
-    InvalidKafkaConfig,
-    InvalidStartingOffsets,
-    InvalidTopicPattern,
-    TopicKept,
-    TopicNotWritten,
-    UnknownConfig,
-    UnknownPartition,
-    UnknownTopic,
-)
-from coordinator.protocol.option_errors import (
-    InvalidOption,
-    MissingOption,
-    RefusedOption,
-    TableRefused,
-    UnknownKafkaOption,
-    UnknownOption,
-)
+from coordinator.protocol import errors, option_errors
 from pyspark_sharegroup import DefaultSource
+from share_sink import errors as sink_errors
 from share_sink import sink
 from share_sink.archive import archive_dataset
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
-from share_sink.errors import (
-    ArchiveNotFound,
-    ArchiveNotWritable,
-    IncompleteReceipt,
-    InvalidCondition,
-    InvalidReleaseDelay,
-    MissingColumn,
-    NoSinkOptions,
-    NullHeader,
-    OverwriteRefused,
-    RenewRefused,
-    RowsOfAnotherGroup,
-    UnknownOutcome,
-    WrongColumn,
-)
 from share_sink.foreach_batch import sink_options
 from share_sink.options import SinkOptions
 from share_sink.redrive.conditions import conditions
 from share_sink.rows import check_delivered, outcome_rows, rejected_rows
 from share_sink.sink import Sink
+from share_source import errors as source_errors
 from share_source.arrow_schema import spark_schema
-from share_source.errors import (
-    BatchReadRefused,
-    NativeReaderMissing,
-    NoSubscription,
-    SchemaRefused,
-    SeveralSubscriptions,
-    UnknownReader,
-    ViewIsNoStream,
-)
 from share_source.executor.reader_choice import is_native
 from tests.support.archives import batch, rejected
 from tests.support.read_tasks import reading_with
@@ -79,106 +34,106 @@ DLQ = "errors.deadletterqueue.topic.name"
 
 
 def corrected(error, remedy, wrong, right):
-    """The way out of options of load(): ``wrong`` ones are refused, ``right`` ones are taken."""
+    """The way out of options of load(), as ``NAME=VALUE NAME=VALUE``; a name alone removes the option. ``wrong`` ones
+    are refused, ``right`` ones are taken."""
+
+    def loaded(scene, text):
+        options = [option.partition("=") for option in text.split()]
+        scene.place.source({name: value if is_set else None for name, is_set, value in options})
 
     def play(scene):
         with scene.refused():
-            scene.place.source(wrong)
-        scene.place.source(right)
+            loaded(scene, wrong)
+        loaded(scene, right)
 
     way_out(error, remedy)(play)
 
 
+OF_THREE = "set exactly one of subscribe, subscribePattern and assign"
+OTHER_DLQ = "Name another dead letter topic, or leave orders out of the subscription"
 corrected(
-    UnknownOption,
+    option_errors.UnknownOption,
     "the nearest known one is maxOffsetsPerTrigger",
-    {"maxOffsetPerTrigger": 5},
-    {"maxOffsetsPerTrigger": 5},
+    "maxOffsetPerTrigger=5",
+    "maxOffsetsPerTrigger=5",
 )
-corrected(MissingOption, "kafka.group.id is missing", {"kafka.group.id": None}, {"kafka.group.id": "billing"})
+corrected(option_errors.MissingOption, "kafka.group.id is missing", "kafka.group.id", "kafka.group.id=billing")
 corrected(
-    InvalidOption,
+    option_errors.InvalidOption,
     'or JSON as in {"orders":{"0":23,"1":-2}}',
-    {"startingOffsets": "newest"},
-    {"startingOffsets": '{"orders":{"0":23,"1":-2}}', "subscribe": None, "assign": '{"orders":[0,1]}'},
+    "startingOffsets=newest",
+    'startingOffsets={"orders":{"0":23,"1":-2}} subscribe assign={"orders":[0,1]}',
 )
 corrected(
-    UnknownKafkaOption,
+    option_errors.UnknownKafkaOption,
     "the nearest known one is kafka.fetch.min.bytes",
-    {"kafka.fetch.min.byte": 1},
-    {"kafka.fetch.min.bytes": 1},
+    "kafka.fetch.min.byte=1",
+    "kafka.fetch.min.bytes=1",
 )
 corrected(
-    InvalidKafkaConfig,
+    errors.InvalidKafkaConfig,
     "receive.message.max.bytes must be >= fetch.max.bytes + 512",
-    {"kafka.receive.message.max.bytes": 2_000},
-    {"kafka.receive.message.max.bytes": 2_000, "kafka.fetch.max.bytes": 1_000, "kafka.message.max.bytes": 1_000},
+    "kafka.receive.message.max.bytes=2000",
+    "kafka.receive.message.max.bytes=2000 kafka.fetch.max.bytes=1000 kafka.message.max.bytes=1000",
 )
 corrected(
-    UnknownConfig,
+    errors.UnknownConfig,
     "the nearest known one is share.session.timeout.ms",
-    {"share.sesion.timeout.ms": 45_000},
-    {"share.session.timeout.ms": 45_000},
+    "share.sesion.timeout.ms=45000",
+    "share.session.timeout.ms=45000",
 )
 corrected(
-    ConfigTypeMismatch,
+    errors.ConfigTypeMismatch,
     "is not a whole number of milliseconds",
-    {"share.session.timeout.ms": "45_000"},
-    {"share.session.timeout.ms": "45000"},
+    "share.session.timeout.ms=45_000",
+    "share.session.timeout.ms=45000",
 )
 corrected(
-    ConfigOutOfBounds,
+    errors.ConfigOutOfBounds,
     "it must be kafka, sqlite or sqlite:PATH",
-    {"share.state.store": "sqlite://state.db"},
-    {"share.state.store": "sqlite:/state.db"},
+    "share.state.store=sqlite://state.db",
+    "share.state.store=sqlite:/state.db",
 )
-corrected(ConfigConflict, "name it, or remove this", {"share.coordinator.token.file": "token"}, {})
-corrected(NoSubscription, "set exactly one of subscribe, subscribePattern and assign", {"subscribe": None}, {})
+corrected(errors.ConfigConflict, "name it, or remove this", "share.coordinator.token.file=token", "")
+corrected(source_errors.NoSubscription, OF_THREE, "subscribe", "")
+corrected(source_errors.SeveralSubscriptions, OF_THREE, "subscribePattern=orders", "subscribe subscribePattern=orders")
 corrected(
-    SeveralSubscriptions,
-    "set exactly one of subscribe, subscribePattern and assign",
-    {"subscribePattern": "orders"},
-    {"subscribe": None, "subscribePattern": "orders"},
-)
-corrected(
-    InvalidGroupId,
+    errors.InvalidGroupId,
     "A group id has at most 249 characters",
-    {"kafka.group.id": "g" * 250},
-    {"kafka.group.id": "g" * 249},
+    f"kafka.group.id={'g' * 250}",
+    f"kafka.group.id={'g' * 249}",
 )
 corrected(
-    InvalidTopicPattern,
+    errors.InvalidTopicPattern,
     "write alternatives, as in orders|payments-.*, or subscribe to the topics by name",
-    {"subscribe": None, "subscribePattern": "(?!x)orders"},
-    {"subscribe": None, "subscribePattern": "orders|payments-.*"},
+    "subscribe subscribePattern=(?!x)orders",
+    "subscribe subscribePattern=orders|payments-.*",
 )
 corrected(
-    InvalidStartingOffsets,
+    errors.InvalidStartingOffsets,
     "for each partition an offset (-2 is the earliest, -1 the latest)",
-    {"startingOffsets": '{"orders":{"0":1,"9":5}}'},
-    {"startingOffsets": '{"orders":{"0":1,"1":-2,"2":-1,"3":5}}'},
+    'startingOffsets={"orders":{"0":1,"9":5}}',
+    'startingOffsets={"orders":{"0":1,"1":-2,"2":-1,"3":5}}',
 )
 corrected(
-    TopicKept, "Leave it out of the topics to read", {"subscribe": "orders,share-group-state"}, {"subscribe": "orders"}
+    errors.TopicKept, "Leave it out of the topics to read", "subscribe=orders,share-group-state", "subscribe=orders"
 )
 corrected(
-    UnknownPartition,
+    errors.UnknownPartition,
     "it has 4, numbered from 0. Name partitions that the topic has",
-    {"subscribe": None, "assign": '{"orders":[4]}'},
-    {"subscribe": None, "assign": '{"orders":[3]}'},
+    'subscribe assign={"orders":[4]}',
+    'subscribe assign={"orders":[3]}',
 )
+corrected(errors.DeadLetterTopicSubscribed, OTHER_DLQ, f"{DLQ}=orders", f"{DLQ}=payments subscribe=orders")
 corrected(
-    DeadLetterTopicSubscribed,
-    "Name another dead letter topic, or leave orders out of the subscription",
-    {DLQ: "orders"},
-    {DLQ: "payments", "subscribe": "orders"},
-)
-corrected(
-    TopicNotWritten, "Name another topic, in errors.deadletterqueue", {DLQ: "share-group-state"}, {DLQ: "payments"}
+    errors.TopicNotWritten,
+    "Name another topic, in errors.deadletterqueue",
+    f"{DLQ}=share-group-state",
+    f"{DLQ}=payments",
 )
 
 
-@way_out(UnknownTopic, "Create it, or correct its name")
+@way_out(errors.UnknownTopic, "Create it, or correct its name")
 def a_topic_that_is_missing(scene):
     with scene.refused():
         scene.place.source({"subscribe": "later"})
@@ -186,7 +141,7 @@ def a_topic_that_is_missing(scene):
     scene.place.source({"subscribe": "later"})
 
 
-@way_out(DeadLetterTopicMissing, "Create it (kafka-topics.sh --create", "auto.create.topics.enable=true")
+@way_out(errors.DeadLetterTopicMissing, "Create it (kafka-topics.sh --create", "auto.create.topics.enable=true")
 def a_dead_letter_topic_that_is_missing(scene):
     with scene.refused():
         scene.place.source({DLQ: "dlq.later"})
@@ -195,14 +150,14 @@ def a_dead_letter_topic_that_is_missing(scene):
     scene.place.source({DLQ: "dlq.later"})
 
 
-@way_out(RefusedOption, "Set it on writeStream")
+@way_out(option_errors.RefusedOption, "Set it on writeStream")
 def an_option_of_the_other_side(scene):
     with scene.refused():
         scene.place.source({"onStaleReceipt": "fail"})
     scene.place.sink({"onStaleReceipt": "fail"})
 
 
-@way_out(NoSinkOptions, "Pass options to acknowledge()", "as spark.sharegroup.kafka.group.id")
+@way_out(sink_errors.NoSinkOptions, "Pass options to acknowledge()", "as spark.sharegroup.kafka.group.id")
 def acknowledge_without_options(scene):
     needed = {"kafka.bootstrap.servers": scene.place.bootstrap}
     with scene.refused():
@@ -211,7 +166,7 @@ def acknowledge_without_options(scene):
     sink_options({"spark.sharegroup.kafka.group.id": "billing"}, needed)
 
 
-@way_out(OverwriteRefused, 'use mode("append") for a batch')
+@way_out(sink_errors.OverwriteRefused, 'use mode("append") for a batch')
 def a_sink_that_overwrites(scene):
     with scene.refused():
         scene.place.sink({}, schema(REQUIRED), overwrite=True)
@@ -222,14 +177,14 @@ def a_sink_that_overwrites(scene):
 # --- forms
 
 
-@way_out(SchemaRefused, "Remove .schema(...)")
+@way_out(source_errors.SchemaRefused, "Remove .schema(...)")
 def a_schema_of_ones_own(scene):
     with scene.refused():
         DefaultSource(OPTIONS).streamReader(StructType().add("value", "string")).initialOffset()
     DefaultSource(OPTIONS).streamReader(scene.place.source({}))
 
 
-@way_out(BatchReadRefused, "Use spark.readStream", 'name a view: .option("view", "offsets")')
+@way_out(source_errors.BatchReadRefused, "Use spark.readStream", 'name a view: .option("view", "offsets")')
 def a_batch_read(scene):
     with scene.refused():
         DefaultSource(OPTIONS).reader(spark_schema())
@@ -238,14 +193,14 @@ def a_batch_read(scene):
     view.reader(view.schema())
 
 
-@way_out(TableRefused, 'Read it with spark.readStream.format("sharegroup")')
+@way_out(option_errors.TableRefused, 'Read it with spark.readStream.format("sharegroup")')
 def a_sql_table(scene):
     with scene.refused():
         DefaultSource({"provider": "sharegroup", "owner": "me"}).schema()
     DefaultSource(OPTIONS).streamReader(spark_schema())
 
 
-@way_out(ViewIsNoStream, "use spark.read instead of spark.readStream, or remove the option view")
+@way_out(source_errors.ViewIsNoStream, "use spark.read instead of spark.readStream, or remove the option view")
 def a_view_as_a_stream(scene):
     view = DefaultSource(VIEW)
     with scene.refused():
@@ -254,7 +209,7 @@ def a_view_as_a_stream(scene):
     DefaultSource(OPTIONS).streamReader(spark_schema())
 
 
-@way_out(UnknownReader, "set it to native, python or auto")
+@way_out(source_errors.UnknownReader, "set it to native, python or auto")
 def a_mistyped_reader(scene):
     with reading_with("natve"), scene.refused():
         is_native()
@@ -262,7 +217,7 @@ def a_mistyped_reader(scene):
         assert not is_native()
 
 
-@way_out(NativeReaderMissing, "or set SHAREGROUP_READER=auto")
+@way_out(source_errors.NativeReaderMissing, "or set SHAREGROUP_READER=auto")
 def a_reader_that_was_not_compiled(scene):
     scene.patch.setitem(sys.modules, "share_source.executor.native._drain", None)
     with reading_with("native"), scene.refused():
@@ -294,24 +249,31 @@ def rewritten(error, remedy, wrong, right):
 
 
 RELEASED = {"acknowledgement": "release"}
-rewritten(UnknownOutcome, "it has to be accept, release, reject, defer or null", {"acknowledgement": "ok"}, RELEASED)
-rewritten(RenewRefused, "Use release to have a record delivered again", {"acknowledgement": "renew"}, RELEASED)
 rewritten(
-    InvalidReleaseDelay,
+    sink_errors.UnknownOutcome,
+    "it has to be accept, release, reject, defer or null",
+    {"acknowledgement": "ok"},
+    RELEASED,
+)
+rewritten(
+    sink_errors.RenewRefused, "Use release to have a record delivered again", {"acknowledgement": "renew"}, RELEASED
+)
+rewritten(
+    sink_errors.InvalidReleaseDelay,
     "a delay is a number of milliseconds from 0",
     {**RELEASED, "releaseDelayMs": -1},
     {**RELEASED, "releaseDelayMs": 1_000},
 )
-rewritten(IncompleteReceipt, "Drop such rows before the sink", {"offset": None}, {})
+rewritten(sink_errors.IncompleteReceipt, "Drop such rows before the sink", {"offset": None}, {})
 rewritten(
-    RowsOfAnotherGroup,
+    sink_errors.RowsOfAnotherGroup,
     "Set the sink's kafka.group.id and kafka.bootstrap.servers to those of the source which read the rows",
     {"receipt": digest_of(group_id="shipping")},
     {"receipt": digest_of(group_id="billing")},
 )
 
 
-@way_out(NullHeader, "leave nulls out of the array")
+@way_out(sink_errors.NullHeader, "leave nulls out of the array")
 def a_null_among_the_headers(scene):
     def rejected_with(headers):
         rows = sink_batch(row(2, "reject", headers=headers))
@@ -322,28 +284,28 @@ def a_null_among_the_headers(scene):
     rejected_with([{"key": "a", "value": b"1"}, {"key": "b", "value": None}])
 
 
-@way_out(MissingColumn, "Keep the column receipt as it came from the source")
+@way_out(sink_errors.MissingColumn, "Keep the column receipt as it came from the source")
 def a_select_without_the_receipt(scene):
     with scene.refused():
         Columns.of(schema({name: kind for name, kind in REQUIRED.items() if name != "receipt"}))
     Columns.of(schema(REQUIRED))
 
 
-@way_out(WrongColumn, "has to be int", "Keep it as it came from the source")
+@way_out(sink_errors.WrongColumn, "has to be int", "Keep it as it came from the source")
 def a_partition_as_a_double(scene):
     with scene.refused():
         Columns.of(schema({**REQUIRED, "partition": DoubleType()}))
     Columns.of(schema(REQUIRED))
 
 
-@way_out(ArchiveNotWritable, "Set archive.path to a folder in which")
+@way_out(sink_errors.ArchiveNotWritable, "Set archive.path to a folder in which")
 def an_archive_below_a_file(scene):
     with scene.refused():
         check_archive(scene.place.file("file") + "/archive")
     check_archive(str(scene.place.folder / "archive"))
 
 
-@way_out(ArchiveNotFound, "Name the folder that the sink's archive.path names")
+@way_out(sink_errors.ArchiveNotFound, "Name the folder that the sink's archive.path names")
 def an_archive_that_is_elsewhere(scene):
     path = str(scene.place.folder / "archive")
     batch(path, 1, rejected("orders", 7))
@@ -352,7 +314,7 @@ def an_archive_that_is_elsewhere(scene):
     assert archive_dataset(path).count_rows() == 1
 
 
-@way_out(InvalidCondition, "Write NAME=VALUE or NAME~=REGEX")
+@way_out(sink_errors.InvalidCondition, "Write NAME=VALUE or NAME~=REGEX")
 def a_condition_without_a_value(scene):
     with scene.refused():
         conditions(["tenant"])

@@ -13,35 +13,8 @@ from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.config.secret_files import read_token
 from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.protocol import errors
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    BrokerClosesConnection,
-    BrokerHostUnknown,
-    BrokerNotReachable,
-    BrokerSpeaksOtherwise,
-    CoordinatorOverloaded,
-    CoordinatorUnreachable,
-    CoordinatorVersionMismatch,
-    GroupNotAllowed,
-    InvalidPropertiesFile,
-    InvalidToken,
-    ListenerNotAvailable,
-    MetricsNotAvailable,
-    MissingConfig,
-    NotAllowed,
-    NotAuthorized,
-    RequestTooLarge,
-    StateFileGone,
-    StateStoreInUse,
-    StateStoreTooNew,
-    StateStoreTooOld,
-    StateStoreUnreadable,
-    TokenMissing,
-    TopicNotAllowed,
-    UnsafeDirectory,
-    UnsafeFile,
-    UnusableFile,
-)
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup
 from coordinator.service.coordinator import _metrics_of
 from coordinator.service.requests.requests import Requests
@@ -61,7 +34,7 @@ BEAT = Heartbeat(group_id="billing-eu", member_id="m1", member_epoch=1)
 # --- brokers
 
 
-@way_out(BrokerNotReachable, "Check kafka.bootstrap.servers")
+@way_out(errors.BrokerNotReachable, "Check kafka.bootstrap.servers")
 def a_port_where_nobody_listens(scene):
     (port,) = free_ports(1)
     with scene.refused():
@@ -69,21 +42,21 @@ def a_port_where_nobody_listens(scene):
     assert cluster_metadata(scene.place.bootstrap, {}).brokers
 
 
-@way_out(BrokerHostUnknown, "Correct kafka.bootstrap.servers")
+@way_out(errors.BrokerHostUnknown, "Correct kafka.bootstrap.servers")
 def a_mistyped_host(scene):
     with scene.refused():
         cluster_metadata("nosuch.invalid:9092", {})
     assert cluster_metadata(scene.place.bootstrap, {}).brokers
 
 
-@way_out(BrokerSpeaksOtherwise, "Name the port of a broker's Kafka listener")
+@way_out(errors.BrokerSpeaksOtherwise, "Name the port of a broker's Kafka listener")
 def a_port_that_answers_in_http(scene):
     with scene.refused():
         cluster_metadata(scene.answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {})
     assert cluster_metadata(scene.place.bootstrap, {}).brokers
 
 
-@way_out(BrokerClosesConnection, "Set that, or name the listener's port", "This client speaks SSL")
+@way_out(errors.BrokerClosesConnection, "Set that, or name the listener's port", "This client speaks SSL")
 def a_client_that_speaks_tls_to_plain_text(scene):
     with scene.refused():
         cluster_metadata(scene.answering(b""), {"security.protocol": "SSL"})
@@ -106,7 +79,7 @@ def who_asks(scene, port, token=MEMBER):
         return admin.who_am_i()
 
 
-@way_out(CoordinatorUnreachable, "Check share.coordinator.endpoint and that a coordinator runs there")
+@way_out(errors.CoordinatorUnreachable, "Check share.coordinator.endpoint and that a coordinator runs there")
 def an_endpoint_without_a_coordinator(scene):
     (port,) = free_ports(1)
     with scene.refused():
@@ -114,7 +87,7 @@ def an_endpoint_without_a_coordinator(scene):
     assert who_asks(scene, door(scene).server.port).rights
 
 
-@way_out(NotAuthorized, "Put the coordinator's token into the file")
+@way_out(errors.NotAuthorized, "Put the coordinator's token into the file")
 def a_wrong_token(scene):
     port = door(scene).server.port
     with scene.refused():
@@ -122,7 +95,7 @@ def a_wrong_token(scene):
     assert who_asks(scene, port).rights
 
 
-@way_out(NotAllowed, "Name a file with such a token in share.coordinator.token.file")
+@way_out(errors.NotAllowed, "Name a file with such a token in share.coordinator.token.file")
 def a_token_without_the_right(scene):
     opened = door(scene)
     delete = DeleteGroup(group_id="billing", execute=True)
@@ -131,7 +104,7 @@ def a_token_without_the_right(scene):
     assert opened.ask(delete, ADMIN)
 
 
-@way_out(GroupNotAllowed, "Use such a group id", "allows only billing-.*")
+@way_out(errors.GroupNotAllowed, "Use such a group id", "allows only billing-.*")
 def a_group_that_the_token_may_not_use(scene):
     opened = door(scene)
     with scene.refused():
@@ -139,7 +112,7 @@ def a_group_that_the_token_may_not_use(scene):
     assert opened.ask(DescribeGroup(group_id="billing-eu"), BOUND)
 
 
-@way_out(TopicNotAllowed, "Name a topic that it allows", "allows only orders-.*")
+@way_out(errors.TopicNotAllowed, "Name a topic that it allows", "allows only orders-.*")
 def a_topic_that_the_token_may_not_read(scene):
     opened = door(scene)
     join = {"group_id": "billing-eu", "member_id": "m", "process_id": "p"}
@@ -148,7 +121,7 @@ def a_topic_that_the_token_may_not_read(scene):
     assert opened.ask(JoinGroup(**join, topics=("orders-eu",)), BOUND)
 
 
-@way_out(RequestTooLarge, "send less at once, or raise the coordinator's socket.request.max.bytes")
+@way_out(errors.RequestTooLarge, "send less at once, or raise the coordinator's socket.request.max.bytes")
 def a_request_of_too_many_bytes(scene):
     name = "socket.request.max.bytes"
     body = JoinGroup(group_id="billing", member_id="m", process_id="p", topics=tuple(str(n) for n in range(20_000)))
@@ -157,7 +130,7 @@ def a_request_of_too_many_bytes(scene):
     assert door(scene, **{name: str(1 << 20)}).ask(body) == Done()
 
 
-@way_out(CoordinatorOverloaded, "Ask again")
+@way_out(errors.CoordinatorOverloaded, "Ask again")
 def too_many_requests_at_once(scene):
     def handle(request):
         if len(asked) < 2:
@@ -172,7 +145,7 @@ def too_many_requests_at_once(scene):
     assert opened.ask(look) == Done()
 
 
-@way_out(CoordinatorVersionMismatch, "Run the same version of sharegroup on both sides")
+@way_out(errors.CoordinatorVersionMismatch, "Run the same version of sharegroup on both sides")
 def a_program_of_another_version(scene):
     opened = door(scene)
     with scene.refused():
@@ -180,14 +153,17 @@ def a_program_of_another_version(scene):
     assert opened.ask(BEAT) == Done()
 
 
-@way_out(TokenMissing, "name a file that holds it in share.coordinator.token.file, or set SHAREGROUP_COORDINATOR_TOKEN")
+@way_out(
+    errors.TokenMissing,
+    "name a file that holds it in share.coordinator.token.file, or set SHAREGROUP_COORDINATOR_TOKEN",
+)
 def an_endpoint_without_a_token(scene):
     with scene.refused():
         read_token("", {})
     assert read_token(scene.place.file("token", TOKEN), {}) == read_token("", {"SHAREGROUP_COORDINATOR_TOKEN": TOKEN})
 
 
-@way_out(InvalidToken, "it has less than 16 characters")
+@way_out(errors.InvalidToken, "it has less than 16 characters")
 def a_token_that_can_be_guessed(scene):
     with scene.refused():
         read_token("", {"SHAREGROUP_COORDINATOR_TOKEN": "guess"})
@@ -197,7 +173,7 @@ def a_token_that_can_be_guessed(scene):
 # --- files and folders
 
 
-@way_out(UnsafeFile, "chmod 600")
+@way_out(errors.UnsafeFile, "chmod 600")
 def a_token_that_others_may_read(scene):
     path = scene.place.file("token", TOKEN, mode=0o644)
     with scene.refused():
@@ -206,7 +182,7 @@ def a_token_that_others_may_read(scene):
     assert read_token(path, {}) == TOKEN
 
 
-@way_out(UnusableFile, "No such file or directory")
+@way_out(errors.UnusableFile, "No such file or directory")
 def a_certificate_that_is_missing(scene):
     path = scene.place.folder / "ca.pem"
     tls = {"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": str(path)}
@@ -216,7 +192,7 @@ def a_certificate_that_is_missing(scene):
     scene.place.sink(tls)
 
 
-@way_out(UnsafeDirectory, "Name another directory in SHAREGROUP_RUNTIME_DIR")
+@way_out(errors.UnsafeDirectory, "Name another directory in SHAREGROUP_RUNTIME_DIR")
 def a_runtime_folder_that_is_a_file(scene):
     scene.patch.setenv("SHAREGROUP_RUNTIME_DIR", scene.place.file("file"))
     with scene.refused():
@@ -225,7 +201,7 @@ def a_runtime_folder_that_is_a_file(scene):
     assert runtime_dir().is_dir()
 
 
-@way_out(InvalidPropertiesFile, "can't be used: invalid escape")
+@way_out(errors.InvalidPropertiesFile, "can't be used: invalid escape")
 def a_properties_file_with_a_wrong_escape(scene):
     with scene.refused():
         read_properties(scene.place.file("client.properties", "client.id=\\u00zz"))
@@ -250,7 +226,7 @@ def a_listener_for_other_hosts_without_tls(scene):
     assert listens(**{LISTENER: "127.0.0.1:0"})
 
 
-@way_out(MissingConfig, "clients need the one by which they reach it")
+@way_out(errors.MissingConfig, "clients need the one by which they reach it")
 def a_listener_on_all_addresses(scene):
     configs = {LISTENER: "0.0.0.0:0", **Certificates(scene.place.folder).configs}
     with scene.refused():
@@ -258,14 +234,14 @@ def a_listener_on_all_addresses(scene):
     assert listens(**configs, **{"share.coordinator.advertised.listener": "c1.example:9394"}).advertised
 
 
-@way_out(ListenerNotAvailable, "Let share.coordinator.listener name another address or port")
+@way_out(errors.ListenerNotAvailable, "Let share.coordinator.listener name another address or port")
 def a_listener_whose_port_is_taken(scene):
     with socket.create_server(("127.0.0.1", 0)) as taken, scene.refused():
         listens(**{LISTENER: f"127.0.0.1:{taken.getsockname()[1]}"})
     assert listens(**{LISTENER: "127.0.0.1:0"})
 
 
-@way_out(MetricsNotAvailable, "Name another port, or 0 for no metrics")
+@way_out(errors.MetricsNotAvailable, "Name another port, or 0 for no metrics")
 def metrics_on_a_port_that_is_taken(scene):
     def measured(port):
         return _metrics_of(CoordinatorConfig.parse({"share.coordinator.metrics.port": str(port)}), is_optional=False)
@@ -281,7 +257,7 @@ def metrics_on_a_port_that_is_taken(scene):
 # --- the state in a file
 
 
-@way_out(StateStoreInUse, "stop the other one, or let share.state.store name another file")
+@way_out(errors.StateStoreInUse, "stop the other one, or let share.state.store name another file")
 def a_file_that_another_coordinator_owns(scene):
     path = scene.place.folder / "groups.db"
     with contextlib.closing(SqliteStore(path)), scene.refused():
@@ -307,24 +283,24 @@ def with_schema(scene, schema):
     return path
 
 
-@way_out(StateStoreTooNew, "let share.state.store name another file")
+@way_out(errors.StateStoreTooNew, "let share.state.store name another file")
 def a_file_of_a_newer_version(scene):
     of_another_file(scene, with_schema(scene, 99))
 
 
-@way_out(StateStoreTooOld, "let share.state.store name another file")
+@way_out(errors.StateStoreTooOld, "let share.state.store name another file")
 def a_file_of_an_older_version(scene):
     of_another_file(scene, with_schema(scene, 1))
 
 
-@way_out(StateStoreUnreadable, "or let share.state.store name another one")
+@way_out(errors.StateStoreUnreadable, "or let share.state.store name another one")
 def a_file_that_is_no_store(scene):
     path = scene.place.folder / "groups.db"
     path.write_bytes(b"no database, but long enough to be one" * 100)
     of_another_file(scene, path)
 
 
-@way_out(StateFileGone, "Stop the coordinator, put the file back together with its -wal file")
+@way_out(errors.StateFileGone, "Stop the coordinator, put the file back together with its -wal file")
 def a_file_that_was_moved_away(scene):
     path, backup = scene.place.folder / "groups.db", scene.place.folder / "backup"
     backup.mkdir()

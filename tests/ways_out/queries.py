@@ -4,35 +4,12 @@ import json
 from types import SimpleNamespace
 
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
+from coordinator.protocol import errors
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    AcknowledgementModeDiffers,
-    BatchNotNamed,
-    BatchReclaimed,
-    DataLoss,
-    FencedMemberEpoch,
-    ForeignPlan,
-    MemberForgotten,
-    NeverDelivered,
-    NoneHeld,
-    NoPlanToDecide,
-    NothingDecided,
-    PlanDiffersFromLog,
-    SinkOutdated,
-    StalePlan,
-    StaleReceipts,
-    TooManyRejects,
-)
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, NextPlan
 from coordinator.service.runtime import transactions
+from share_source import errors as source_errors
 from share_source.driver.reader_without_start import StreamReaderWithoutStart
-from share_source.errors import (
-    CheckpointOfAnotherSource,
-    ForeignCheckpoint,
-    QueryStillRuns,
-    TriggerOnceRefused,
-    UnreadableOffset,
-)
 from share_source.options import SourceOptions
 from sharegroup import complete_run
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges, started_plan
@@ -52,7 +29,7 @@ def takes_with_a_new_checkpoint(group, records):
     assert sum(last - first + 1 for first, last, _ in ranges(group.acquire(member="new"))) == records
 
 
-@way_out(StalePlan, f"Start the query {NEW_CHECKPOINT}")
+@way_out(errors.StalePlan, f"Start the query {NEW_CHECKPOINT}")
 def a_checkpoint_restored_from_a_backup(scene):
     group, plan = started_plan(20)
     group.complete(plan)
@@ -62,7 +39,7 @@ def a_checkpoint_restored_from_a_backup(scene):
     takes_with_a_new_checkpoint(group, 10)
 
 
-@way_out(ForeignPlan, f"Start the query {NEW_CHECKPOINT}", "these brokers are another cluster's")
+@way_out(errors.ForeignPlan, f"Start the query {NEW_CHECKPOINT}", "these brokers are another cluster's")
 def a_group_deleted_and_created_anew(scene):
     group, plan = started_plan(10)
     group.complete(plan)
@@ -82,7 +59,7 @@ def a_group_deleted_and_created_anew(scene):
     takes_with_a_new_checkpoint(group, 10)
 
 
-@way_out(PlanDiffersFromLog, "Give the query a new checkpointLocation")
+@way_out(errors.PlanDiffersFromLog, "Give the query a new checkpointLocation")
 def a_group_restored_from_a_backup(scene):
     client = DriverClient(GroupDriver(records=20))
     with reading(client) as source:
@@ -93,7 +70,7 @@ def a_group_restored_from_a_backup(scene):
     takes_with_a_new_checkpoint(client.group, 20)
 
 
-@way_out(MemberForgotten, f"Start the query {NEW_CHECKPOINT}", "share.member.retention.ms")
+@way_out(errors.MemberForgotten, f"Start the query {NEW_CHECKPOINT}", "share.member.retention.ms")
 def a_query_away_for_longer_than_the_retention(scene):
     from coordinator.core import share_group
 
@@ -111,7 +88,7 @@ def a_query_away_for_longer_than_the_retention(scene):
     takes_with_a_new_checkpoint(group, 50)
 
 
-@way_out(FencedMemberEpoch, "or start it with a new checkpointLocation")
+@way_out(errors.FencedMemberEpoch, "or start it with a new checkpointLocation")
 def two_queries_on_one_checkpoint(scene):
     group, _ = started_plan(10)
     group.join("m1", "the copy's process")
@@ -122,7 +99,7 @@ def two_queries_on_one_checkpoint(scene):
     assert ranges(group.acquire(member="new")) == [(10, 19, 1)]
 
 
-@way_out(DataLoss, "restart it to go on without them", "failOnDataLoss=false")
+@way_out(errors.DataLoss, "restart it to go on without them", "failOnDataLoss=false")
 def records_removed_before_they_were_read(scene):
     client = DriverClient(GroupDriver(records=100))
     with reading(client) as source:
@@ -139,7 +116,7 @@ def records_removed_before_they_were_read(scene):
         assert source.partitions({}, end)
 
 
-@way_out(ForeignCheckpoint, "set it to billing, or give the query a checkpointLocation of its own")
+@way_out(source_errors.ForeignCheckpoint, "set it to billing, or give the query a checkpointLocation of its own")
 def a_checkpoint_of_another_group(scene):
     client = DriverClient(GroupDriver(records=10))
     with reading(client) as source:
@@ -150,7 +127,7 @@ def a_checkpoint_of_another_group(scene):
         assert source.partitions({}, end)
 
 
-@way_out(CheckpointOfAnotherSource, "Give the query a new checkpointLocation")
+@way_out(source_errors.CheckpointOfAnotherSource, "Give the query a new checkpointLocation")
 def a_checkpoint_of_sparks_own_source(scene):
     client = DriverClient(GroupDriver(records=10))
     with reading(client) as source, scene.refused():
@@ -159,7 +136,7 @@ def a_checkpoint_of_sparks_own_source(scene):
         assert source.latestOffset(source.initialOffset(), scene.records(10))["plan"]
 
 
-@way_out(UnreadableOffset, "Give the query a new checkpointLocation")
+@way_out(source_errors.UnreadableOffset, "Give the query a new checkpointLocation")
 def a_checkpoint_that_was_edited(scene):
     client = DriverClient(GroupDriver(records=10))
     with reading(client) as source:
@@ -169,7 +146,7 @@ def a_checkpoint_that_was_edited(scene):
     takes_with_a_new_checkpoint(client.group, 10)
 
 
-@way_out(TriggerOnceRefused, "Use trigger(availableNow=True)")
+@way_out(source_errors.TriggerOnceRefused, "Use trigger(availableNow=True)")
 def trigger_once(scene):
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -181,7 +158,7 @@ def trigger_once(scene):
         assert source.latestOffset(source.initialOffset(), scene.records(10))["plan"]
 
 
-@way_out(QueryStillRuns, "call complete_run after awaitTermination()")
+@way_out(source_errors.QueryStillRuns, "call complete_run after awaitTermination()")
 def complete_run_of_a_running_query(scene):
     client = DriverClient(GroupDriver(records=100))
     with opening(client):
@@ -197,7 +174,7 @@ def complete_run_of_a_running_query(scene):
         assert complete_run(query, OPTIONS) == [end["plan_id"]]
 
 
-@way_out(NoPlanToDecide, "Write the rows of a batch inside its query")
+@way_out(errors.NoPlanToDecide, "Write the rows of a batch inside its query")
 def rows_written_outside_of_their_query(scene):
     running = scene.running()
     running.join(starting_offsets="earliest")
@@ -207,7 +184,7 @@ def rows_written_outside_of_their_query(scene):
     assert stage(running, (0, 9, 1, ACCEPT)).staged == 10
 
 
-@way_out(SinkOutdated, "start the query again")
+@way_out(errors.SinkOutdated, "start the query again")
 def a_sink_of_before_a_deletion(scene):
     group, _ = batch()
     with scene.refused():
@@ -215,7 +192,7 @@ def a_sink_of_before_a_deletion(scene):
     assert group.stage(said(0, 9, REJECT), incarnation="i").staged == 10, "as the query's next start names it"
 
 
-@way_out(BatchReclaimed, "let this process end. The query's newest process continues")
+@way_out(errors.BatchReclaimed, "let this process end. The query's newest process continues")
 def a_batch_that_a_newer_process_has(scene):
     group, plan = batch(1, **EXPLICIT)
     epoch = group.epochs["m1"]
@@ -227,7 +204,7 @@ def a_batch_that_a_newer_process_has(scene):
     assert states(group) == []
 
 
-@way_out(StaleReceipts, "Start the query again, or set onStaleReceipt=log")
+@way_out(errors.StaleReceipts, "Start the query again, or set onStaleReceipt=log")
 def rows_of_records_delivered_again(scene):
     group, plan = second_batch()
     rows = said(7, 9, REJECT), said(10, 16, REJECT)
@@ -238,7 +215,7 @@ def rows_of_records_delivered_again(scene):
     assert group.stage(said(10, 19, ACCEPT, 2), fail_on_stale=True).staged == 10, "the replay's rows"
 
 
-@way_out(TooManyRejects, "Fix the query and start it again; or raise the ratio")
+@way_out(errors.TooManyRejects, "Fix the query and start it again; or raise the ratio")
 def a_query_that_rejects_most(scene):
     group, plan = batch(200, **{"errors.deadletterqueue.max.reject.ratio": "0.5"})
     group.stage(said(0, 199, REJECT))
@@ -253,7 +230,7 @@ def a_query_that_rejects_most(scene):
     assert group.partition().start_offset == 200
 
 
-@way_out(AcknowledgementModeDiffers, "Set share.acknowledgement.mode=explicit on the source")
+@way_out(errors.AcknowledgementModeDiffers, "Set share.acknowledgement.mode=explicit on the source")
 def a_sink_in_another_mode_than_its_source(scene):
     group, plan = batch(2, **IMPLICIT)
     with scene.refused():
@@ -263,7 +240,9 @@ def a_sink_in_another_mode_than_its_source(scene):
     assert group.stage(said(0, 0, ACCEPT, 2), acknowledgement_mode="explicit").staged == 1
 
 
-@way_out(BatchNotNamed, "set outputOnReplay=replaces", "do not call sharegroup.acknowledge for a batch without rows")
+@way_out(
+    errors.BatchNotNamed, "set outputOnReplay=replaces", "do not call sharegroup.acknowledge for a batch without rows"
+)
 def a_commit_without_rows_in_a_thread_of_its_own(scene):
     running = scene.running()
     plan = begin(running, **EXPLICIT)
@@ -274,7 +253,7 @@ def a_commit_without_rows_in_a_thread_of_its_own(scene):
     assert running.next(plan).plan_id == ""
 
 
-@way_out(NothingDecided, "write the rows with", "or set share.acknowledgement.mode=implicit")
+@way_out(errors.NothingDecided, "write the rows with", "or set share.acknowledgement.mode=implicit")
 def explicit_mode_without_a_sink(scene):
     group, plan = started_plan(3, **EXPLICIT)
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
@@ -288,7 +267,7 @@ def explicit_mode_without_a_sink(scene):
     assert states(group) == []
 
 
-@way_out(NeverDelivered, "Pass topic, partition, offset, deliveryCount and receipt to the sink")
+@way_out(errors.NeverDelivered, "Pass topic, partition, offset, deliveryCount and receipt to the sink")
 def a_row_with_a_changed_offset(scene):
     group, _ = batch(10)
     with scene.refused():
@@ -296,7 +275,7 @@ def a_row_with_a_changed_offset(scene):
     assert group.stage(said(0, 9, REJECT)).staged == 10
 
 
-@way_out(NoneHeld, "Write the rows of a batch inside its query, with topic, partition, offset, deliveryCount")
+@way_out(errors.NoneHeld, "Write the rows of a batch inside its query, with topic, partition, offset, deliveryCount")
 def rows_of_an_earlier_batch(scene):
     group, _ = second_batch()
     with scene.refused():

@@ -30,14 +30,3 @@ def of(sizes, whole):
 def test_appended_bytes_grow_no_faster_than_the_load(shape):
     size = max(shape)
     assert max(of((1, size), [appended_bytes(1, 1, 1), appended_bytes(*shape)]).slopes) <= AT_MOST_SLOPE
-
-
-def test_a_slope_is_the_power_of_the_growth():
-    assert of((1, 10, 100), [5, 50, 5_000]).slopes == pytest.approx([1, 2])
-
-
-def test_the_rows_have_the_cost_per_item_and_the_steepest_slope():
-    cost, slope = of((1, 10, 100), [5, 50, 5_000]).rows()
-    assert (cost.value, cost.met) == (50, None)
-    assert slope.value == pytest.approx(2)
-    assert slope.met is False

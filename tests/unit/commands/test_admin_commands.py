@@ -24,11 +24,7 @@ from coordinator.protocol.admin_messages import (
     PlansListed,
     RunInFlight,
 )
-from coordinator.protocol.errors import (
-    CoordinatorUnreachable,
-    GroupIdNotFound,
-    MembersNotKnown,
-)
+from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, MembersNotKnown
 from coordinator.protocol.messages import (
     AwaitedRecord,
     GroupDescription,
@@ -102,12 +98,7 @@ def test_a_table_has_kafkas_widths_and_a_dash_for_unknown_values():
 def test_only_members_with_a_session_are_listed():
     active, away = (
         MemberDescription(
-            member_id=name,
-            member_epoch=3,
-            active=name == "m1",
-            client_id="etl",
-            client_host="host-1",
-            client_pid=4711,
+            member_id=name, member_epoch=3, active=name == "m1", client_id="etl", client_host="host-1", client_pid=4711
         )
         for name in ("m1", "m2")
     )

@@ -10,14 +10,12 @@ import re
 import stat
 import subprocess
 import sys
-from importlib import metadata
 
 import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sharegroup
 from coordinator.config.group_keys import COORDINATOR_KEYS
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
@@ -38,10 +36,8 @@ from sharegroup.__main__ import run
 from tests.support.command_line import mistake
 from tests.support.imports import ROOT
 from tests.support.standalone import CERTIFICATE, KEY, TOKEN, Certificates, write_properties, write_secret
-from tests.support.standalone import sharegroup as sharegroup_command
 
 LISTENER = "share.coordinator.listener"
-ADVERTISED = "share.coordinator.advertised.listener"
 TOKEN_FILE = "share.coordinator.token.file"
 LEAST = {"bootstrap.servers": "broker:9092", "share.state.store": "sqlite:state.db", LISTENER: "127.0.0.1:0"}
 
@@ -69,12 +65,6 @@ def certificates(tmp_path_factory):
 # --- what a person sees
 
 
-@pytest.mark.parametrize("arguments", [["-h"], ["dlq", "redrive", "-h"], ["coordinator", "health", "-h"]])
-def test_help_prints_the_usage(arguments, capsys):
-    assert run(arguments) == 0
-    assert "Usage: sharegroup" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("arguments", [[], ["dlq"]])
 def test_without_arguments_the_help_is_printed_with_its_line_breaks(arguments, capsys):
     assert run(arguments) == 2
@@ -89,22 +79,11 @@ def test_the_page_of_commands_is_that_of_their_help():
         assert (ROOT / name).read_text(encoding="utf-8") == text, "run: python tools/generate_command_docs.py"
 
 
-def test_a_shell_completes_commands_and_options():
-    completed = sharegroup_command(
-        _SHAREGROUP_COMPLETE="bash_complete", COMP_WORDS="sharegroup consume --ma", COMP_CWORD="2"
-    )
-    assert completed.stdout.splitlines() == ["plain,--max-messages"]
-
-
 def test_the_command_prints_its_version(capsys):
     assert run(["--version"]) == 0
     version, reader = capsys.readouterr().out.splitlines()
     assert version.startswith("sharegroup, version ")
     assert reader.startswith(("reader: python (", "reader: native (librdkafka "))
-
-
-def test_the_package_has_the_version_that_is_installed():
-    assert sharegroup.__version__ == metadata.version("sharegroup")
 
 
 def test_the_printed_config_has_all_keys_and_is_a_valid_file(capsys, tmp_path):
@@ -207,13 +186,6 @@ def test_loopback_needs_no_tls(config, address):
         assert "::1" in address
     else:
         assert listener.location.startswith("grpc://")
-
-
-def test_listening_on_all_addresses_needs_an_advertised_listener(config, certificates):
-    everywhere = {LISTENER: "0.0.0.0:0", **certificates.configs}
-    with pytest.raises(MissingConfig, match=r"share\.coordinator\.advertised\.listener"):
-        config(**everywhere).listener()
-    assert config(**everywhere, **{ADVERTISED: "c1.example:9394"}).listener().advertised == "c1.example:9394"
 
 
 def test_a_certificate_and_its_key_go_together(config, certificates, tmp_path):

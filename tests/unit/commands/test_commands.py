@@ -115,7 +115,14 @@ def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
     assert {path for path in COMMANDS if not is_only_a_group(COMMANDS[path])} == with_broker | WITHOUT_BROKER
 
 
-@pytest.mark.parametrize("path", LEAST, ids=named)
+AT_ONCE = {("consume",), ("dlq", "redrive"), ("groups",), ("web",)}
+"""One command of each kind of connection; a second passes before a port without a broker is given up."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=named(path), marks=() if path in AT_ONCE else pytest.mark.slow) for path in LEAST],
+)
 def test_a_port_that_refuses_connections_prints_one_line_and_exits_with_1(path, monkeypatch, capsys):
     monkeypatch.setattr(cluster_metadata, "NOBODY_S", 0.3)
     at = ["--bootstrap-server", f"127.0.0.1:{free_ports(1)[0]}"]

@@ -86,11 +86,6 @@ def test_a_dead_letter_of_an_empty_record_says_that_it_has_it():
     assert dead(value=None, headers=[]).has_record
 
 
-@given(st.binary(max_size=20) | st.none(), st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5) | st.none())))
-def test_a_dead_letter_with_any_header_values_is_parsed(value, headers):
-    DeadLetter.of(Record(value=value, headers=[*headers, ("__dlq.errors.offset", value)]))
-
-
 class Log:
     """A consumer that gives these records, and fails the test when it is asked on and on."""
 
@@ -150,10 +145,7 @@ def test_a_redrive_sends_no_more_than_its_rate_in_a_second(rate, count, work_s):
         assert sent_s == [number // rate for number in range(count)], "it waits no longer than it has to"
 
 
-@pytest.mark.parametrize(
-    ("keep", "own", "sent"),
-    [(True, 1_500, 1_500), (True, None, 0), (False, 1_500, 0)],
-)
+@pytest.mark.parametrize(("keep", "own", "sent"), [(True, 1_500, 1_500), (True, None, 0), (False, 1_500, 0)])
 def test_a_record_keeps_its_timestamp_where_that_is_asked_for_and_known(keep, own, sent):
     produced = []
     producer = SimpleNamespace(produce=lambda *_, timestamp, **__: produced.append(timestamp), poll=lambda _: 0)

@@ -36,10 +36,6 @@ def test_every_name_loads() -> None:
         assert name in dir(sharegroup) and vars(sharegroup)[name] is value
 
 
-def test_a_name_that_is_none_is_an_attribute_error() -> None:
-    assert not hasattr(sharegroup, "Consumer")
-
-
 def test_no_name_is_that_of_a_module_of_the_command_line() -> None:
     """A module takes the name's place when it is imported."""
     assert NAMES & {module.name for module in pkgutil.iter_modules(sharegroup.__path__)} == set()

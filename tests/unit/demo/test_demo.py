@@ -78,8 +78,12 @@ def without_bill(order: int) -> Callable[[Outcome], Outcome]:
     return lambda outcome: replace(outcome, bills=tuple(each for each in outcome.bills if each.order != order))
 
 
-def other_dead_letter(changed: DeadLetter) -> Callable[[Outcome], Outcome]:
-    return lambda outcome: replace(outcome, dead_letters=(changed, *outcome.dead_letters[1:]))
+def letters(change: Callable[[tuple[DeadLetter, ...]], Any]) -> Callable[[Outcome], Outcome]:
+    return lambda outcome: replace(outcome, dead_letters=tuple(change(outcome.dead_letters)))
+
+
+def group(*state: Any) -> Callable[[Outcome], Outcome]:
+    return lambda outcome: replace(outcome, group=GroupState(*state))
 
 
 def asked(order: int, requests: tuple[Asked, ...]) -> Callable[[Outcome], Outcome]:
@@ -113,26 +117,21 @@ def test_all_ten_checks_pass_on_the_promised_outcome():
         pytest.param(more_bills(bill(500, "A", 0)), {ORDER_ONCE}, id="an order billed by both queries"),
         pytest.param(more_bills(bill(ORDERS, "B", 1)), {ORDER_ONCE}, id="an order that nobody placed"),
         pytest.param(more_bills(bill(BROKEN, "B", 0)), {ORDER_ONCE}, id="a bill of a dead letter"),
+        pytest.param(letters(lambda found: found[1:]), {ORDER_ONCE, DEAD_LETTERS, ARCHIVED}, id="a lost dead letter"),
         pytest.param(
-            lambda outcome: replace(outcome, dead_letters=outcome.dead_letters[1:]),
-            {ORDER_ONCE, DEAD_LETTERS, ARCHIVED},
-            id="a lost dead letter",
-        ),
-        pytest.param(
-            lambda outcome: replace(outcome, dead_letters=(*outcome.dead_letters, letter(3))),
+            letters(lambda found: (*found, letter(3))),
             {ORDER_ONCE, DEAD_LETTERS, ARCHIVED},
             id="a dead letter of a good order",
         ),
-        pytest.param(
-            other_dead_letter(letter(BROKEN)._replace(record=record_of(3))), {DEAD_LETTERS}, id="another record"
+        *(
+            pytest.param(letters(lambda found, other=other: (*found[1:], other)), {DEAD_LETTERS}, id=what)
+            for what, other in {
+                "another record": letter(BROKEN)._replace(record=record_of(3)),
+                "another reason": letter(BROKEN)._replace(reason="rejected"),
+            }.items()
         ),
         pytest.param(
-            other_dead_letter(letter(BROKEN)._replace(reason="rejected")), {DEAD_LETTERS}, id="another reason"
-        ),
-        pytest.param(
-            lambda outcome: replace(
-                outcome, dead_letters=(*outcome.dead_letters[:-1], letter(BROKEN_AND_REPLAYED)._replace(topic="others"))
-            ),
+            letters(lambda found: (*found[:-1], letter(BROKEN_AND_REPLAYED)._replace(topic="others"))),
             {DEAD_LETTERS},
             id="a second dead letter that differs",
         ),
@@ -156,9 +155,9 @@ def test_all_ten_checks_pass_on_the_promised_outcome():
         pytest.param(changed_bill(REPLAYED, delivery_count=1), {COUNTS}, id="a replayed order that counts once"),
         pytest.param(changed_bill(500, delivery_count=2), {COUNTS}, id="another order that counts twice"),
         pytest.param(changed_bill(BUSY_TWICE, delivery_count=1), {COUNTS}, id="a late order that counts once"),
-        pytest.param(lambda outcome: replace(outcome, group=GroupState(2, 1, 3)), {LAG}, id="lag"),
-        pytest.param(lambda outcome: replace(outcome, group=GroupState(2, None, 3)), {LAG}, id="unknown lag"),
-        pytest.param(lambda outcome: replace(outcome, group=GroupState(2, 0, 4)), {ARCHIVED}, id="one more archived"),
+        pytest.param(group(2, 1, 3), {LAG}, id="lag"),
+        pytest.param(group(2, None, 3), {LAG}, id="unknown lag"),
+        pytest.param(group(2, 0, 4), {ARCHIVED}, id="one more archived"),
     ],
 )
 def test_each_doctored_outcome_fails_its_check(change: Callable[[Outcome], Outcome], broken: set[str]):

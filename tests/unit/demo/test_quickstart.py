@@ -49,9 +49,7 @@ def test_the_instructions_make_a_second_query_with_its_own_folders() -> None:
     assert copy == program(READING).replace(before, after) != program(READING)
 
 
-def test_a_changing_lag_has_a_line_every_five_seconds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changing_lag_has_a_line_every_five_seconds(capsys, monkeypatch):
     now = [0.0]
     states = {"billing": group.GroupState(1, 10), "payments": group.GroupState(0, None)}
     listed = SimpleNamespace(groups=[SimpleNamespace(group_id=name) for name in states])

@@ -8,10 +8,8 @@ import json
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +21,6 @@ from share_source.options import SourceOptions
 from tests.support.imports import ROOT
 
 JOBS = ROOT / "deploy" / "jobs"
-UNITS = [JOBS / "systemd" / f"sharegroup-nightly.{kind}" for kind in ("service", "timer")]
 DAG_FILE = JOBS / "airflow" / "sharegroup_nightly.py"
 SCRIPT = ast.parse((JOBS / "nightly.py").read_text(encoding="utf-8"))
 
@@ -37,7 +34,7 @@ def bundle():
 def service():
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str
-    parser.read(UNITS[0], encoding="utf-8")
+    parser.read(JOBS / "systemd" / "sharegroup-nightly.service", encoding="utf-8")
     return parser["Service"]
 
 
@@ -66,10 +63,7 @@ def dag(monkeypatch):
             super().__init__(**arguments)
             assert calls["within"] == "DAG"
 
-    modules = {
-        "airflow.sdk": {"DAG": DAG},
-        "airflow.providers.standard.operators.bash": {"BashOperator": BashOperator},
-    }
+    modules = {"airflow.sdk": {"DAG": DAG}, "airflow.providers.standard.operators.bash": {"BashOperator": BashOperator}}
     for name, content in modules.items():
         words = name.split(".")
         for length in range(1, len(words)):
@@ -129,22 +123,6 @@ def test_the_bundle_uses_exactly_the_variables_that_it_declares(bundle):
     assert used == set(bundle["variables"])
 
 
-def test_systemd_takes_the_service_and_its_timer(tmp_path):
-    """By systemd itself where it is installed; its programs are replaced by one that is here."""
-    for path in UNITS:
-        text = path.read_text(encoding="utf-8")
-        text = re.sub(r"^(ExecStart(?:Pre)?=)\S+", rf"\g<1>{sys.executable}", text, flags=re.MULTILINE)
-        (tmp_path / path.name).write_text(text)
-    if program := shutil.which("systemd-analyze"):
-        units = [tmp_path / path.name for path in UNITS]
-        found = subprocess.run([program, "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
-        assert (found.returncode, found.stderr) == (0, "")
-    for path in UNITS:
-        parser = configparser.RawConfigParser(strict=False)
-        parser.read(path, encoding="utf-8")
-        assert "Unit" in parser.sections()
-
-
 def test_systemd_and_airflow_run_the_same_command(service, dag):
     command = shlex.split(service["ExecStart"])
     bash = shlex.split(dag["BashOperator"]["bash_command"])
@@ -199,21 +177,3 @@ def test_each_scheduler_retries_within_the_session(bundle, service, dag):
     pauses.append(airflow["retry_delay"].total_seconds())
     assert all(0 < pause <= session_s / 2 for pause in pauses)
     assert (task["max_retries"], airflow["retries"], service["Restart"]) == (10, 10, "on-failure")
-
-
-def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service, dag):
-    assert bundle["resources"]["jobs"]["nightly"]["max_concurrent_runs"] == 1
-    assert dag["DAG"]["max_active_runs"] == 1
-    assert service["Type"] == "oneshot"  # a timer does not start a unit that runs
-
-
-def test_airflow_starts_one_task_a_night_without_catchup(dag):
-    assert set(dag) == {"DAG", "BashOperator"}
-    runs, task = dag["DAG"], dag["BashOperator"]
-    minute, hour, *days = runs["schedule"].split()
-    assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*"] * 3)
-    assert runs["start_date"].tzinfo is not None
-    assert runs["catchup"] is False
-    assert task["append_env"] is True
-    assert set(task["env"]) == {"PYSPARK_PYTHON"}
-    assert timedelta(0) < task["execution_timeout"] < timedelta(days=1)

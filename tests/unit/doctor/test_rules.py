@@ -116,6 +116,21 @@ def test_a_healthy_group_has_no_finding(healthy):
     assert rules.examine(healthy) == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "given"),
+    [
+        (rules.dead_letters_wait, facts([partition(archiving=3)], topics=frozenset({"orders"}))),
+        (rules.session_is_shorter_than_restarts, facts(members=(member(active=False),), plans=(plan(),))),
+        (rules.dead_letter_topic_is_reserved, facts(configs=DLQ)),
+        (rules.dead_letter_topic_is_reserved, facts()),
+        (rules.given_up_without_a_dead_letter, facts([partition(without_dead_letter={"rejected": 2})], configs=DLQ)),
+    ],
+    ids=["the topic is unset", "others have finished the batch", "its own topic", "no topic", "a topic since then"],
+)
+def test_a_rule_is_silent_where_nothing_is_to_be_done(rule, given):
+    assert list(rule(given)) == []
+
+
 def test_groups_of_one_name_in_two_stores_are_named():
     stores = {"kafka": frozenset({"billing", "audit"}), "sqlite:s.db": frozenset({"billing"})}
     (finding,) = rules.examine_cluster(ClusterFacts(stores=stores))
@@ -186,30 +201,11 @@ def test_a_duration_is_shown_in_two_units_at_most(time_ms, text):
     assert duration(time_ms) == text
 
 
-def test_no_topic_is_missing_where_the_group_names_none() -> None:
-    """The group unset its topic while records waited, and the coordinator archives them."""
-    assert not list(rules.dead_letters_wait(facts([partition(archiving=3)], topics=frozenset({"orders"}))))
-
-
-def test_a_batch_that_others_have_finished_is_no_finding() -> None:
-    assert list(rules.session_is_shorter_than_restarts(facts(members=(member(active=False),), plans=(plan(),)))) == []
-
-
 def test_offsets_that_may_have_a_dead_letter_are_not_named() -> None:
     some = partition(without_dead_letter={"rejected": 2}, archived={"rejected": 3})
     told = facts((some,), given_up=(run(15, 16, "ARCHIVED", disposition="rejected"),))
     (finding,) = rules.given_up_without_a_dead_letter(told)
     assert "offsets 15" not in finding.what
-
-
-def test_a_dead_letter_topic_of_the_groups_own_is_no_finding() -> None:
-    assert not list(rules.dead_letter_topic_is_reserved(facts(configs=DLQ)))
-    assert not list(rules.dead_letter_topic_is_reserved(facts()))
-
-
-def test_a_dead_letter_topic_ends_the_finding_about_records_without_one() -> None:
-    given_up = (partition(without_dead_letter={"rejected": 2}),)
-    assert list(rules.given_up_without_a_dead_letter(facts(given_up, configs=DLQ))) == []
 
 
 @pytest.mark.parametrize("later_ms", [60 * MINUTE_MS, 24 * 60 * MINUTE_MS, 7 * 24 * 60 * MINUTE_MS])

@@ -14,7 +14,6 @@ from coordinator.core.looks.description import describe_group
 from coordinator.core.release_breaker import TRIES_KEPT_MS
 from coordinator.protocol import errors, option_errors
 from coordinator.protocol.admin_messages import DecideRecords, ListInFlight, ListPlans
-from coordinator.protocol.messages import LeaveGroup
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from sharegroup.durations import time_of
@@ -71,13 +70,6 @@ def test_a_record_that_fails_always_is_named_with_its_stage():
     assert "record-is-poison" not in findings(group), "it is archived"
 
 
-def test_a_batch_that_keeps_failing_is_named_while_it_is_sliced():
-    group, plan = started_plan(8, **{"share.delivery.count.limit": str(LIMIT)})
-    for _ in range(3):
-        group.restart(plan)
-    assert "delivered in slices that get smaller with each failure" in findings(group)["record-is-poison"]
-
-
 def test_an_outage_of_a_querys_own_service_is_named():
     group, _ = quarantined_record(LIMIT, records=1)
     found = findings(group)
@@ -110,25 +102,6 @@ def test_a_dead_letter_topic_that_is_down_is_named():
     assert "1 record(s) of orders-0 wait for the dead letter topic" in found["dead-letters-wait"]
     assert "no dead letter is written yet of orders-0 offset 0" in found["start-offset-held-back"]
     group.file(0, 0)
-    assert findings(group) == {}
-
-
-def test_a_group_without_consumers_is_named():
-    group, plan = started_plan(10)
-    group.ends[0] = 30
-    group.complete(plan)
-    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
-    assert findings(group) == {
-        "nobody-consumes": "The group has no member with a session, and 20 record(s) of orders-0 wait."
-    }
-
-
-def test_a_start_offset_below_the_log_start_is_named():
-    group, _ = started_plan(10)
-    group.log_starts[0] = 6
-    told = findings(group)["start-offset-below-log-start"]
-    assert told.startswith("The log of orders-0 begins at 6 and the group's start offset is 0")
-    group.move_log_start(6)
     assert findings(group) == {}
 
 

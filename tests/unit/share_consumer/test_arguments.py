@@ -41,6 +41,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "an unknown setting of topics": {"default.topic.config": {"no.such": "all"}},
     "a refused setting of topics": {"default.topic.config": {"auto.offset.reset": "earliest"}},
     "settings of topics that are no dict": {"default.topic.config": "acks"},
+    "an unknown property": {"no.such.property": "1"},
+    "a property of confluent's Consumer": {"on_commit": print},
 }
 
 CALLS: dict[str, Callable[[Any], object]] = {
@@ -56,6 +58,36 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "partition, too small": lambda consumer: consumer.acknowledge_offset("orders", -(2**31) - 1, 0),
     "offset, too large": lambda consumer: consumer.acknowledge_offset("orders", 0, 2**63),
     "offset, no integer": lambda consumer: consumer.acknowledge_offset("orders", 0, 1.0),
+}
+
+
+ENDS: dict[str, Callable[[Any], object]] = {
+    "subscribe(text)": lambda consumer: consumer.subscribe("a"),
+    "subscribe(None)": lambda consumer: consumer.subscribe(None),
+    "subscribe(empty name)": lambda consumer: consumer.subscribe([""]),
+    "subscribe(twice the same)": lambda consumer: consumer.subscribe(["a", "a"]),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "subscription": lambda consumer: consumer.subscription(),
+    "poll without topics": lambda consumer: consumer.poll(0),
+    "poll(text)": lambda consumer: consumer.poll("1"),
+    "poll(None)": lambda consumer: consumer.poll(None),
+    "commit_sync": lambda consumer: consumer.commit_sync(),
+    "commit_sync(text)": lambda consumer: consumer.commit_sync("1"),
+    "commit_async": lambda consumer: consumer.commit_async(),
+    "commit_async(1)": lambda consumer: consumer.commit_async(1),
+    "acknowledge(text)": lambda consumer: consumer.acknowledge("x"),
+    "acknowledge(empty message)": lambda consumer: consumer.acknowledge(confluent_kafka.Message()),
+    "acknowledge(not in flight)": lambda consumer: consumer.acknowledge(MESSAGE),
+    "acknowledge_offset(offset -1)": lambda consumer: consumer.acknowledge_offset("a", 0, -1),
+    "acknowledge_offset(type 0)": lambda consumer: consumer.acknowledge_offset("a", 0, 0, 0),
+    "acknowledge_offset(type text)": lambda consumer: consumer.acknowledge_offset("a", 0, 0, "x"),
+    "acknowledge_offset(topic 5)": lambda consumer: consumer.acknowledge_offset(5, 0, 0),
+    "acknowledge_offset(not in flight)": lambda consumer: consumer.acknowledge_offset("a", 0, 0),
+    "callback 5": lambda consumer: consumer.set_acknowledgement_commit_callback(5),
+    "callback None": lambda consumer: consumer.set_acknowledgement_commit_callback(None),
+    "credentials": lambda consumer: consumer.set_sasl_credentials("a", "b"),
+    "credentials None": lambda consumer: consumer.set_sasl_credentials("a", None),
+    "close": lambda consumer: consumer.close(),
 }
 
 
@@ -119,6 +151,20 @@ def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callab
     assert found[1].startswith(text), "the sentence may go on with the way out"
     native.close()
     ours.close()
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("call", ENDS.values(), ids=ENDS.keys())
+def test_a_call_ends_alike_on_both_consumers(call: Callable[[Any], object], is_closed: bool) -> None:
+    """With a result, or with the same exception; the texts may differ."""
+    ends = []
+    for module in (confluent_kafka, sharegroup):
+        consumer = module.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": "explicit"})
+        if is_closed:
+            consumer.close()
+        ends.append(said(lambda of=consumer: call(of))[0])  # type: ignore[misc]
+        consumer.close()
+    assert ends[0] == ends[1]
 
 
 NOTES: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """error_cb, stats_cb, throttle_cb and logger: which methods call them, in which thread, and what their exceptions do.
 
-A fake stands for librdkafka's clients; tests/same_program has the same promises against confluent's class."""
+A fake stands for librdkafka's clients."""
 
 from __future__ import annotations
 

@@ -442,9 +442,7 @@ def test_a_poll_that_returns_a_part_has_the_rest_read(client, monkeypatch) -> No
     consumer.close()
 
 
-def test_a_consumer_is_told_once_that_waiting_dead_letters_hold_it_back(
-    client: StubClient, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_consumer_is_told_once_that_waiting_dead_letters_hold_it_back(client, caplog):
     """An answer in between, to outcomes alone, says nothing of it."""
     caplog.set_level("INFO")
     fetcher, records = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None), client.acquired

@@ -59,26 +59,6 @@ def test_nothing_is_asked_ahead_before_several_full_answers() -> None:
     assert program.asks() is None, "the group is not behind"
 
 
-@pytest.mark.parametrize("most", [1, 2, 10, 100])
-def test_a_small_program_gets_nothing_ahead(most: int) -> None:
-    program = Program(0.0001, most=most)
-    for _ in range(BACKLOG_RECORDS // most - 1):
-        program.poll()
-        assert program.asks() is None
-        program.work()
-    program.poll()
-    assert program.asks() is not None
-
-
-def test_a_backlog_that_ended_counts_no_more() -> None:
-    program = Program(0.0001).steady()
-    program.poll(came=0)
-    for _ in range(BACKLOG_RECORDS // 500 - 1):
-        program.work()
-        program.poll()
-        assert program.asks() is None
-
-
 def test_a_fast_program_gets_more_each_time() -> None:
     program = Program(0.000001)
     asked = []
@@ -132,15 +112,6 @@ def test_large_records_are_few(bytes_each: float, records: int) -> None:
 def test_a_short_lock_is_not_spent_on_waiting() -> None:
     question = Program(0.0001, most=10, lock_s=1.0).steady(BACKLOG_RECORDS // 10).asks()
     assert question is not None and question.records == pytest.approx(0.05 / 0.0001, rel=0.01)
-
-
-def test_a_program_that_becomes_slower_gets_fewer() -> None:
-    program = Program(0.0001).steady(10)
-    program.each_s = 0.004
-    program.work()
-    program.poll()
-    question = program.asks()
-    assert question is not None and question.records == 500
 
 
 def test_no_more_is_asked_for_than_is_read_in_a_while() -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import IllegalStateException, KafkaError, KafkaException, M
 
 from coordinator.protocol.errors import InvalidRecordState, UnknownMemberId
 from coordinator.protocol.messages import ProgressReply
-from share_consumer.errors import RecordHasOutcome, RecordNotInFlight, SignalInImplicitMode
+from share_consumer.errors import RecordHasOutcome, RecordNotInFlight
 from sharegroup import AcknowledgeType, AsyncShareConsumer, ShareConsumer
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until
@@ -117,16 +117,6 @@ def test_an_invalid_mark_is_refused_at_once() -> None:
     with pytest.raises(IllegalStateException, match=r"Failed to acknowledge message.*its lock needs no RENEW"):
         consumer.acknowledge(second, AcknowledgeType.RENEW)
     consumer.acknowledge(second)
-
-
-def test_a_program_in_implicit_mode_can_not_mark_records() -> None:
-    consumer = ShareConsumer(CONFIG)
-    consumer.subscribe(["orders"])
-    Stubs(consumer).answer(1)
-    (message,) = consumer.poll()
-    with pytest.raises(SignalInImplicitMode) as refused:
-        consumer.mark_in_progress(message)
-    assert isinstance(refused.value, IllegalStateException), "a program that catches confluent's exceptions catches it"
 
 
 def test_a_record_with_a_sent_signal_is_not_renewed_in_the_background() -> None:

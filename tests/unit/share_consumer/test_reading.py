@@ -1,12 +1,17 @@
-"""How a ShareConsumer reads an acquisition of several brokers; the readers are stubs."""
+"""How a ShareConsumer reads from several brokers, and which partitions it leaves out; the readers are stubs."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
+from coordinator.protocol.messages import PartitionPlan
+from coordinator.protocol.repeated_lines import Outage
+from coordinator.protocol.values import AcquiredRange
 from share_consumer import reading
+from share_consumer.silent_partitions import SilentPartitions
 from share_source.errors import ReadTimeout
 from share_source.executor.range_cursor import Key
 
@@ -50,12 +55,6 @@ def test_once_records_are_read_a_silent_broker_is_given_up() -> None:
     assert silent.given_up and not first.given_up
 
 
-def test_records_that_come_in_turns_are_all_read() -> None:
-    slow, quick = StubReader(False, False, True, True), StubReader(True, True)
-    read(slow, quick, patience_s=60.0)
-    assert not slow.given_up and not quick.given_up
-
-
 def test_after_its_time_a_reading_ends_with_what_has_come() -> None:
     flows, next_one = StubReader(True, True, True, True), StubReader(True)
     reading._read_what_comes([flows, next_one], None, 60.0, until_s=0.0)  # type: ignore  # stubs
@@ -83,8 +82,48 @@ def test_a_broker_that_answers_without_records_is_waited_for() -> None:
         read(answered)
 
 
-def test_a_timeout_gives_up_its_own_reader_where_others_have_read() -> None:
-    silent, flows = StubReader(TIMEOUT), StubReader(True, True, True)
-    flows.has_begun = True
-    read(silent, flows, patience_s=60.0)
-    assert silent.given_up and not flows.given_up
+RANGES = (AcquiredRange(0, 4, 1),)
+ONE, OTHER = (PartitionPlan(topic="orders", topic_id="T", partition=at, ranges=RANGES) for at in range(2))
+
+
+@pytest.fixture
+def silent() -> SilentPartitions:
+    return SilentPartitions(Outage(logging.getLogger(__name__), "the brokers", clock=lambda: 100.0))
+
+
+def test_a_partition_is_left_out_for_longer_each_time(silent: SilentPartitions) -> None:
+    pauses = []
+    for _ in range(7):
+        silent.gave_up(ONE, 100.0, 3.0)
+        pauses.append(next(s for s in range(1, 100) if not silent.now(100.0 + s)))
+    assert pauses == [1, 2, 4, 8, 16, 16, 16]
+
+
+def test_a_slow_broker_gets_more_time_each_time_up_to_48_s(silent: SilentPartitions) -> None:
+    given = []
+    for _ in range(6):
+        given.append(silent.patience_s((OTHER, ONE)))
+        silent.gave_up(ONE, 100.0, 3.0)
+    assert given == [3, 6, 12, 24, 48, 48]
+    assert silent.patience_s((OTHER,)) == 3
+
+
+def test_a_read_resets_the_patience_of_its_partition(silent: SilentPartitions) -> None:
+    silent.gave_up(ONE, 100.0, 3.0)
+    silent.gave_up(OTHER, 100.0, 3.0)
+    assert silent.now(100.5) == (("T", 0), ("T", 1))
+    assert silent.now(101.0) == ()
+    silent.read(ONE)
+    assert (silent.patience_s((ONE,)), silent.patience_s((OTHER,))) == (3, 6)
+
+
+def test_an_outage_and_its_end_are_logged_once(silent: SilentPartitions, caplog: pytest.LogCaptureFixture) -> None:
+    for plan in (ONE, OTHER, ONE):
+        silent.gave_up(plan, 100.0, 3.0)
+    silent.read(ONE)
+    silent.read(OTHER)
+    silent.read(OTHER)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the brokers: no answer for 3 s: orders-0",
+        "the brokers: answers again after 3 s",
+    ]

@@ -53,9 +53,7 @@ def test_neighbours_of_one_delivery_count_are_one_run() -> None:
         ((5,), [(0, 6)], [(0, 2, RELEASE), (6, 6, RELEASE)]),
     ],
 )
-def test_each_acquired_offset_is_a_record_a_gap_or_lost(
-    offsets: tuple[int, ...], lost: list[tuple[int, int]], unread: list[tuple[int, int, AcknowledgeType]]
-) -> None:
+def test_each_acquired_offset_is_a_record_a_gap_or_lost(offsets, lost, unread):
     found = collector((0, 2, 1), (5, 6, 3))
     counts = [1 if at < 5 else 3 for at in offsets]
     if offsets:

@@ -47,11 +47,7 @@ def test_every_option_can_be_set() -> None:
     assert parsed.batch_id == 0
     assert parsed.group_configs == {"errors.deadletterqueue.topic.name": "dlq.billing"}
     assert parsed.coordinator_configs == {"share.state.store": "sqlite"}
-    assert parsed.kafka_config == {
-        "bootstrap.servers": "localhost:9092",
-        "linger.ms": "5",
-        "socket.timeout.ms": "1000",
-    }
+    assert parsed.kafka_config == {"bootstrap.servers": "localhost:9092", "linger.ms": "5", "socket.timeout.ms": "1000"}
     assert pickle.loads(pickle.dumps(parsed)) == parsed
 
 

@@ -11,24 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, ShortType, StringType, StructField, StructType, TimestampType
 
 from coordinator.protocol.outcome_rows import coalesce
 from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
-from share_sink.errors import (
-    InvalidReleaseDelay,
-    NullHeader,
-    WrongColumn,
-)
+from share_sink.errors import InvalidReleaseDelay, NullHeader, WrongColumn
 from share_sink.rows import outcome_rows, rejected_rows
 from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, digest_of, row, schema
 

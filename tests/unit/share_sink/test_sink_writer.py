@@ -195,9 +195,7 @@ def test_columns_that_rows_lack_come_from_the_original_records(dead_letters: Dea
     assert gone.is_headers_only
 
 
-def test_an_empty_record_is_told_from_a_record_that_is_gone(
-    dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_record_is_told_from_a_record_that_is_gone(dead_letters, monkeypatch):
     task(opened(WITH_DEAD_LETTERS), row(5, "reject", key=None, value=None, headers=None))
     monkeypatch.setattr(dead_letters, "read", lambda *_: [SourceRecord(6, None, None, (), 0), Absent(7, GONE)])
     task(opened(WITH_DEAD_LETTERS, columns=BARE), row(6, "reject"), row(7, "reject"))
@@ -242,9 +240,7 @@ def test_a_row_that_replaces_nothing_loses_nothing_with_its_dead_letter(dead_let
     assert task(opened(WITH_DEAD_LETTERS), *said).lost_replacements == 2
 
 
-def test_a_task_waits_once_for_a_dead_letter_queue_that_is_down(
-    dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_waits_once_for_a_dead_letter_queue_that_is_down(dead_letters, monkeypatch):
     monkeypatch.setattr(rejected_rows, "SLICE_ROWS", 2)
     dead_letters.fate = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_TIMED_OUT")
     found = task(opened(WITH_DEAD_LETTERS), *(row(offset, "reject") for offset in range(6)))
@@ -287,9 +283,7 @@ def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -
     ]
 
 
-def test_rows_that_contradict_each_other_are_told_once_a_batch(
-    coordinator: Coordinator, dead_letters: DeadLetters, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_contradict_each_other_are_told_once_a_batch(coordinator, dead_letters, caplog):
     """As explode(array('accept', 'release')) makes them: within a task, across tasks, and beside a dead letter."""
     coordinator.answer = OutcomesStaged(staged=6, attempt=0, contradicted=1)
     of = opened(WITH_DEAD_LETTERS)
@@ -346,9 +340,7 @@ def read_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("read_here")
-def test_a_commit_names_its_batchs_plans_that_were_read_here(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, of_task: Any, batch_id: int | None, named: dict[str, int]
-) -> None:
+def test_a_commit_names_its_batchs_plans_that_were_read_here(coordinator, monkeypatch, of_task, batch_id, named):
     monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: of_task))
     of = opened(options=replace(OPTIONS, batch_id=batch_id))
     commit_batch(of, [task(of), task(of)])
@@ -362,9 +354,7 @@ def test_of_notes_on_several_hosts_the_newest_member_epoch_is_sent(coordinator: 
     assert coordinator.staged[0][0].plans == {"i1.7": 4, "i1.8": 3}
 
 
-def test_notes_that_cannot_be_read_name_no_plan(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_notes_that_cannot_be_read_name_no_plan(coordinator, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path / "file"))
     monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: Task("q1", "4")))
@@ -382,9 +372,7 @@ def test_notes_that_cannot_be_read_name_no_plan(
         ({"replaces": True}, "replaces", True),
     ],
 )
-def test_each_commit_sends_what_the_sinks_options_say(
-    coordinator: Coordinator, options: dict[str, Any], field: str, sent: Any
-) -> None:
+def test_each_commit_sends_what_the_sinks_options_say(coordinator, options, field, sent):
     of = opened(options=replace(OPTIONS, **options))
     commit_batch(of, [task(of, row(0))])
     commit_batch(of, [task(of)])
@@ -412,12 +400,7 @@ def test_the_commit_names_the_incarnation_that_its_tasks_rows_have(coordinator: 
 
 @pytest.mark.parametrize(
     "receipt",
-    [
-        digest_of(group_id="audit"),
-        digest_of(incarnation="the one before"),
-        digest_of(topic_id="of another topic"),
-        0,
-    ],
+    [digest_of(group_id="audit"), digest_of(incarnation="the one before"), digest_of(topic_id="of another topic"), 0],
     ids=["another group", "the group before it was made anew", "a topic that the group does not know", "none"],
 )
 def test_rows_of_no_topic_of_the_group_write_no_dead_letter(dead_letters: DeadLetters, receipt: int) -> None:
@@ -436,9 +419,7 @@ def test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink() -> None:
         task(opened(msgspec.structs.replace(PLAIN, incarnation="i7"), options=audit), *union)
 
 
-def test_rows_of_a_topic_made_anew_and_of_the_old_one_differ(
-    coordinator: Coordinator, dead_letters: DeadLetters
-) -> None:
+def test_rows_of_a_topic_made_anew_and_of_the_old_one_differ(coordinator, dead_letters):
     made_anew = msgspec.structs.replace(
         WITH_DEAD_LETTERS,
         topics={"T": "orders", "T2": "orders"},
@@ -473,9 +454,7 @@ def test_a_row_whose_topic_is_not_its_receipts_is_refused() -> None:
         ({"partition": 10}, r"orders-10@7 \(1\).*does not read this partition"),
     ],
 )
-def test_a_row_of_no_delivery_is_refused_before_its_dead_letter(
-    dead_letters: DeadLetters, wrong: dict[str, Any], named: str
-) -> None:
+def test_a_row_of_no_delivery_is_refused_before_its_dead_letter(dead_letters, wrong, named):
     known = msgspec.structs.replace(WITH_DEAD_LETTERS, ends={"T": {"0": 100}})
     rows = [row(1, "reject"), {**row(7, "reject"), **wrong}]
     with pytest.raises(NeverDelivered, match=f"The row of {named}"):
@@ -495,16 +474,12 @@ def test_an_aborted_batch_stages_nothing_and_leaves_no_archive_file(coordinator:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_the_archive_is_written_between_the_staging_and_the_commits_end(
-    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_archive_is_written_between_the_staging_and_the_commits_end(coordinator, tmp_path, monkeypatch):
     of = opened(archive=str(tmp_path))
     before: list[int] = []
     attempts = iter((0, 1))
     monkeypatch.setattr(
-        coordinator,
-        "call_with_rows",
-        lambda *_: before.append(rows_archived(tmp_path)) or staged(next(attempts), 3),
+        coordinator, "call_with_rows", lambda *_: before.append(rows_archived(tmp_path)) or staged(next(attempts), 3)
     )
     commit_batch(of, [task(of, row(0, "reject", reason="x")), task(of, row(1), row(2, "reject"))], 0)
     assert (before, rows_archived(tmp_path)) == ([0], 2)
@@ -540,9 +515,7 @@ def test_rows_of_which_none_is_staged_change_nothing_in_the_archive(coordinator:
     assert not any((tmp_path / "_staging").rglob("*.parquet"))
 
 
-def test_files_invisible_to_the_driver_are_named_before_anything_is_staged(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
+def test_files_invisible_to_the_driver_are_named_before_anything_is_staged(coordinator, tmp_path):
     of = opened(archive=str(tmp_path))
     said = task(of, row(5, "reject"))
     (tmp_path / said.files[0]).unlink()
@@ -571,9 +544,7 @@ def test_a_sink_is_opened_with_its_groups_configs(coordinator: Coordinator, tmp_
     assert set(found.columns.column_indexes) == set(ARROW)
 
 
-def test_the_error_that_ends_a_sink_reaches_its_group(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_that_ends_a_sink_reaches_its_group(coordinator, monkeypatch):
     given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "checkpointLocation": "ckpt"}
     monkeypatch.setattr(sink, "driver_pid", lambda: 4711)
     open_sink(given, schema(TYPES), overwrite=False)
@@ -604,9 +575,7 @@ def test_a_sink_does_not_connect_in_order_to_tell_its_error(monkeypatch: pytest.
     assert len(connects) == (not overwrite)
 
 
-def test_the_error_of_a_sinks_task_reaches_the_group_of_its_plan(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_error_of_a_sinks_task_reaches_the_group_of_its_plan(coordinator, monkeypatch, tmp_path):
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: Task("q", "7")))
     monkeypatch.setattr(task_client, "client_of", lambda plan: coordinator)

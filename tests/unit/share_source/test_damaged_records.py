@@ -97,10 +97,7 @@ def test_a_driver_looks_through_damaged_batches_for_a_minute_at_most() -> None:
     reader = EndlessDamage(clock, RangeCursor(replayed.partitions[0]))
     fakes = {"time": clock, "open_readers": lambda *_: nullcontext([reader]), "_rows": lambda *_: rows}
     rows, log = SimpleNamespace(room=1), mock.Mock()
-    with (
-        mock.patch.object(range_reader, "time", clock),
-        mock.patch.multiple(task_reader, logger=log, **fakes),
-    ):
+    with mock.patch.object(range_reader, "time", clock), mock.patch.multiple(task_reader, logger=log, **fakes):
         found = damaged_offsets(replayed)
     assert len(found["orders", 0]) == 6, "those are rejected"
     assert reader.done and reader.given_up, "the tasks read the others"

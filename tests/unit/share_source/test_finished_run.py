@@ -6,10 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from share_source.driver.reader_without_start import StreamReaderWithoutStart
-from share_source.errors import QueryStillRuns
 from share_source.options import SourceOptions
 from sharegroup import complete_run
 from tests.support.group_driver import GroupDriver
@@ -62,11 +59,6 @@ def test_a_run_that_committed_nothing_completes_nothing() -> None:
             over({"group": "billing", "member": "m", "version": 1}), OPTIONS
         )
     assert not client.asked
-
-
-def test_a_query_that_runs_completes_its_batches_itself() -> None:
-    with pytest.raises(QueryStillRuns, match="nightly"):
-        complete_run(over(is_active=True), OPTIONS)
 
 
 def test_a_batch_in_which_the_query_stopped_stays_to_be_replayed() -> None:

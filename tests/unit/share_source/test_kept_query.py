@@ -85,15 +85,28 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
     return made
 
 
-def test_a_query_whose_code_raises_is_started_again(program: Program) -> None:
-    ended = Query()
-    assert program.keeps(Query(failure()), Query(failure()), ended) is ended
-    assert program.starts == 3
+AWAY = ("OutageTooLong", "CoordinatorUnreachable", "ReadTimeout", "BrokerNotReachable")
 
 
-def test_a_query_that_was_stopped_or_is_complete_is_not_started_again(program: Program) -> None:
-    program.keeps(Query())
-    assert program.starts == 1
+@pytest.mark.parametrize(
+    ("calls", "limits"),
+    [
+        pytest.param([Query()], {}, id="stopped, or complete"),
+        pytest.param([Query(failure()), Query(failure()), Query()], {}, id="its code raises"),
+        pytest.param(
+            [*[Query(failure(), rows=(1,)), Query(failure())] * 5, Query()],
+            {"max_restarts": 2},
+            id="progress",
+        ),
+        *(
+            pytest.param([*[Query(named(name))] * 5, Query()], {"max_restarts": 0}, id=f"no limit: {name}")
+            for name in AWAY
+        ),
+    ],
+)
+def test_a_query_is_started_again_until_it_ends_well(program: Program, calls: list[Query], limits: Any) -> None:
+    assert program.keeps(*calls, **limits) is calls[-1]
+    assert program.starts == len(calls)
 
 
 def test_the_pauses_grow_until_a_batch_with_a_record_is_completed(program: Program) -> None:
@@ -108,17 +121,6 @@ def test_without_progress_the_last_error_is_raised_after_the_limit(program: Prog
         program.keeps(*[Query(failure(), rows=(0,))] * MAX_RESTARTS, Query(last, rows=(0,)))
     assert raised.value is last
     assert program.starts == 1 + MAX_RESTARTS
-
-
-def test_with_progress_there_is_no_limit(program: Program) -> None:
-    program.keeps(*[Query(failure(), rows=(1,)), Query(failure())] * 5, Query(), max_restarts=2)
-    assert program.starts == 11
-
-
-@pytest.mark.parametrize("name", ["OutageTooLong", "CoordinatorUnreachable", "ReadTimeout", "BrokerNotReachable"])
-def test_while_a_service_is_away_there_is_no_limit(program: Program, name: str) -> None:
-    program.keeps(*[Query(named(name))] * 5, Query(), max_restarts=0)
-    assert program.starts == 6
 
 
 @pytest.mark.parametrize(
@@ -199,14 +201,4 @@ def test_a_restart_is_one_line_with_its_cause(program: Program, caplog: pytest.L
     (line,) = caplog.messages
     assert line == (
         "query billing: ValueError: 9 is poison - it starts again in 0.1 s (restart 1 since it last completed a batch)"
-    )
-
-
-def test_the_end_says_why_there_is_no_restart(program: Program, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(StreamingQueryException):
-        program.keeps(Query(failure()), max_restarts=0)
-    (line,) = caplog.messages
-    assert line == (
-        "query billing: ValueError: 9 is poison - it is not started again: "
-        "it has failed 1 times in a row, and completed no batch with a record"
     )

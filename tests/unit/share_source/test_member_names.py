@@ -32,7 +32,7 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     MemberDescription,
 )
-from coordinator.protocol.values import MOST_CLIENT_TEXT, client_in_words, client_text
+from coordinator.protocol.values import MOST_CLIENT_TEXT, client_text
 from coordinator.protocol.wire import decode_request, encode
 from share_consumer import membership
 from share_consumer.options import ConsumerOptions
@@ -182,20 +182,6 @@ def test_a_fenced_process_learns_who_has_its_place() -> None:
 def test_an_administrator_s_action_names_the_member() -> None:
     (effect,) = named(query="etl").run(ReleaseMember(**BILLING, member_id="m1", execute=False)).effects
     assert effect.what == "records that member m1 (etl, process 4711 on host-1) holds"
-
-
-@pytest.mark.parametrize(
-    ("client", "words"),
-    [
-        (("etl", 7, "h"), "etl, process 7 on h"),
-        (("", 7, "h"), "process 7 on h"),
-        (("etl", 0, "h"), "etl, a process on h"),
-        (("etl", 0, ""), "etl"),
-        (("", 0, ""), "not known"),
-    ],
-)
-def test_a_client_in_words_has_what_is_known(client, words) -> None:
-    assert client_in_words(*client) == words
 
 
 def test_a_coordinator_s_log_names_members_that_join_and_whose_sessions_end(tmp_path, caplog) -> None:

@@ -1,4 +1,6 @@
-"""A plan is cut into tasks: every offset once, within the limits, and in an order that repeats."""
+"""A plan is cut into tasks: every offset once, within the limits; and a cursor picks the records of its ranges."""
+
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.protocol.values import AcquiredRange
 from share_source.executor.offset_ranges import SMALL_BATCH_RECORDS, PartitionRanges, plan_tasks
+from share_source.executor.range_cursor import RangeCursor
 
 
 def orders(partition: int, *ranges: tuple[int, int, int]) -> PartitionRanges:
@@ -48,41 +51,21 @@ def offsets(partitions) -> list[tuple[str, int, int, int]]:
     ]
 
 
-@given(plans(), limits)
-def test_every_offset_is_in_one_task_with_its_delivery_count(plan, options):
+@given(plans(), limits, st.randoms())
+def test_a_plan_is_cut_into_even_tasks_within_the_limits(plan, options, random):
+    """Each offset is in one task, with its delivery count; the order of the plan does not matter."""
     tasks = plan_tasks(plan, **options)
     assert [each for task in tasks for each in offsets(task)] == sorted(offsets(plan))
     assert all(each.ranges for task in tasks for each in task)
-
-
-@given(plans(), limits)
-def test_the_limits_are_kept(plan, options):
-    tasks = plan_tasks(plan, **options)
     sizes = [sum(each.records for each in task) for task in tasks]
     assert all(sizes)
     assert len(tasks) >= min(options["min_partitions"] or 1, sum(sizes)) or not sizes
     assert max(sizes, default=0) <= (options["max_records_per_partition"] or sum(sizes))
-
-
-@given(plans(), limits)
-def test_tasks_have_even_shares_except_at_partition_edges(plan, options):
-    sizes = [sum(each.records for each in task) for task in plan_tasks(plan, **options)]
-    if len(sizes) > 1:
-        share = sum(sizes) / len(sizes)
-        assert max(sizes) <= share * 1.5 + 2
-
-
-@given(plans(), limits)
-def test_each_partition_stands_once_in_a_task(plan, options):
-    for task in plan_tasks(plan, **options):
-        keys = [(each.topic, each.partition) for each in task]
-        assert len(set(keys)) == len(keys)
-
-
-@given(plans(), limits, st.randoms())
-def test_the_order_of_the_plan_does_not_matter(plan, options, random):
-    shuffled = random.sample(plan, len(plan))
-    assert plan_tasks(shuffled, **options) == plan_tasks(plan, **options)
+    if len(sizes) > 1:  # at the edges of partitions they are not even
+        assert max(sizes) <= sum(sizes) / len(sizes) * 1.5 + 2
+    for task in tasks:
+        assert len({(each.topic, each.partition) for each in task}) == len(task)
+    assert plan_tasks(random.sample(plan, len(plan)), **options) == tasks
 
 
 def test_an_empty_plan_needs_no_task():
@@ -134,3 +117,64 @@ def test_partitions_of_an_ordered_group_are_divided_among_tasks():
     tasks = plan_tasks(plan, parallelism=2, ordered=True)
     assert [[each.partition for each in task] for task in tasks] == [[0, 1, 2], [3]]
     assert len(plan_tasks([orders(0, (0, 99_999, 1))], parallelism=4, ordered=True)) == 1
+
+
+@dataclass
+class Record:
+    at: int
+
+    def offset(self) -> int:
+        return self.at
+
+
+def cursor_of(*ranges: tuple[int, int, int]) -> RangeCursor:
+    return RangeCursor(PartitionRanges("orders", 0, tuple(AcquiredRange(*each) for each in ranges)))
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    at, made = draw(st.integers(0, 5)), []
+    sizes = st.tuples(st.integers(0, 4), st.integers(1, 6), st.integers(1, 3))
+    for hole, length, count in draw(st.lists(sizes, min_size=1, max_size=6)):
+        made.append((at + hole, at + hole + length - 1, count))
+        at += hole + length
+    return made
+
+
+@given(ranges(), st.sets(st.integers(0, 70)), st.lists(st.integers(1, 9)))
+def test_the_cursor_picks_exactly_the_log_records_in_its_ranges(asked, log, pieces):
+    cursor = cursor_of(*asked)
+    left = [Record(offset) for offset in sorted(log)]
+    picked, counts, beyond = [], [], []
+    while left:
+        size = pieces.pop() if pieces else len(left)
+        chunk, left = left[:size], left[size:]
+        mine, runs, rest = cursor.take(chunk)
+        assert sum(n for _, n in runs) == len(mine)
+        picked += [record.at for record in mine]
+        counts += [count for count, n in runs for _ in range(n)]
+        beyond += [record.at for record in rest]
+    wanted = [(o, count) for first, last, count in asked for o in range(first, last + 1) if o in log]
+    assert list(zip(picked, counts, strict=True)) == wanted
+    assert beyond == [offset for offset in sorted(log) if offset > cursor.last]
+    assert cursor.done == any(offset >= cursor.last for offset in log)
+
+
+@given(ranges(), st.integers(0, 70))
+def test_the_cursor_loses_exactly_its_offsets_below_the_log_start(asked, log_start):
+    cursor = cursor_of(*asked)
+    lost = [offset for first, last in cursor.lose(log_start) for offset in range(first, last + 1)]
+    assert lost == [o for first, last, _ in asked for o in range(first, last + 1) if o < log_start]
+    assert cursor.lose(log_start) == []
+    assert cursor.done == (log_start > cursor.last)
+    assert cursor.done or cursor.wanted >= log_start
+
+
+def test_the_wanted_offset_is_the_first_after_a_hole():
+    cursor = cursor_of((5, 6, 1), (100, 110, 2))
+    assert cursor.wanted == 5
+    cursor.reached(7)
+    assert (cursor.position, cursor.wanted, cursor.done) == (7, 100, False)
+    cursor.reached(111)
+    assert cursor.done
+    assert cursor.take([Record(111)])[2] == [Record(111)]

@@ -1,4 +1,4 @@
-"""The source's options: taken as Spark hands them over, or refused by name before the query starts."""
+"""The source's options and columns: taken as Spark hands them over, or refused by name before the query starts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from coordinator.client.options import OptionTable
 from coordinator.kafka.java_keys import SERIALIZERS, SHARE_GROUPS_FORBID
 from coordinator.protocol.errors import InvalidTopicPattern, ShareGroupError
-from coordinator.protocol.option_errors import RefusedOption
+from coordinator.protocol.option_errors import MissingOption, RefusedOption, TableRefused
+from pyspark_sharegroup import DefaultSource
 from share_sink.options import SinkOptions
 from share_sink.sink_option_table import TABLE as SINK_TABLE
+from share_source.arrow_schema import spark_schema
+from share_source.errors import SchemaRefused
 from share_source.options import SourceOptions
 from share_source.source_option_table import TABLE
 
@@ -200,3 +204,38 @@ def test_any_options_are_taken_or_refused_by_name(given_options: dict[str, str])
     except ShareGroupError as error:
         code = error.kafka_error
     assert code in ("INVALID_CONFIG", "INVALID_GROUP_ID")
+
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing", "subscribe": "orders"}
+
+
+def test_columns_that_are_not_the_sources_are_refused() -> None:
+    wanted = StructType().add("value", "string").add("more", "integer")
+    with pytest.raises(
+        SchemaRefused, match=r"deliveryCount, receipt\), .* others: value:string,more:int\. Remove \.schema"
+    ):
+        DefaultSource(OPTIONS).streamReader(wanted).initialOffset()
+    with pytest.raises(SchemaRefused, match="deliveryCount, receipt"):  # a schema from before receipts
+        DefaultSource(OPTIONS).streamReader(StructType(spark_schema().fields[:-1])).initialOffset()
+    with pytest.raises(SchemaRefused):
+        DefaultSource({**OPTIONS, "includeHeaders": "true"}).streamReader(spark_schema()).getDefaultReadLimit()
+
+
+def test_a_sql_table_is_refused_before_its_options_are_read() -> None:
+    for options in ({"provider": "sharegroup", "owner": "me"}, {**OPTIONS, "PROVIDER": "sharegroup"}):
+        with pytest.raises(TableRefused, match="createOrReplaceTempView"):
+            DefaultSource(_as_spark(options)).schema()
+
+
+def test_a_writer_without_options_is_a_sql_table_s() -> None:
+    with pytest.raises(TableRefused):
+        DefaultSource({}).writer(spark_schema(), overwrite=False)
+    with pytest.raises(MissingOption):
+        DefaultSource({"kafka.group.id": "billing"}).writer(spark_schema(), overwrite=False)
+
+
+def _as_spark(options: dict[str, str]) -> dict[str, str]:
+    """Spark's map of options finds a name in any case."""
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    return CaseInsensitiveDict(options)

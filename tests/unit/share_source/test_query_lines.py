@@ -34,12 +34,7 @@ class Session:
 
     def __init__(self, *partitions, created=True, begun=1, others=()):
         self.joined = Joined(
-            member_epoch=1,
-            incarnation="i",
-            session_timeout_ms=1,
-            heartbeat_interval_ms=1,
-            created=created,
-            begun=begun,
+            member_epoch=1, incarnation="i", session_timeout_ms=1, heartbeat_interval_ms=1, created=created, begun=begun
         )
         self._partitions, self._members = partitions, others
 

@@ -206,9 +206,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(r.levelname, r.getMessage()) for r in caplog.records if "gets" in r.getMessage()]
 
 
-def test_a_query_is_told_once_that_waiting_dead_letters_hold_it_back(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_is_told_once_that_waiting_dead_letters_hold_it_back(caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
     client = DriverClient(GroupDriver(records=10, **{"errors.deadletterqueue.topic.name": "orders-dlq"}))
@@ -248,16 +246,6 @@ def test_a_query_sends_the_acknowledgement_mode_of_its_options(mode: str) -> Non
         start = source.initialOffset()
         source.partitions(start, source.latestOffset(start, LIMIT))
     assert [request.acknowledgement_mode for request in client.of(StartPlan)] == [mode]
-
-
-def test_without_fail_on_data_loss_a_query_continues_at_once() -> None:
-    client = DriverClient(GroupDriver(records=100))
-    with reading(client, failOnDataLoss="false") as source:
-        start = source.initialOffset()
-        end = source.latestOffset(start, LIMIT)
-        client.group.move_log_start(30)
-        assert source.partitions(start, end)
-    assert client.group.partition().archived_total == 30
 
 
 def test_a_batch_without_records_has_a_task_that_names_its_plan() -> None:
@@ -384,9 +372,7 @@ def test_available_now_ends_when_the_breaker_opens(caplog: pytest.LogCaptureFixt
     assert "whose releases use up no tries" in warnings[0]
 
 
-def test_a_query_says_once_that_it_gets_fewer_records(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_query_says_once_that_it_gets_fewer_records(caplog):
     caplog.set_level(logging.INFO)
     group = GroupDriver(records=100, **{"share.release.backoff.ms": "1000", "share.release.backoff.jitter": "0"})
     client = DriverClient(group)

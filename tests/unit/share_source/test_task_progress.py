@@ -13,7 +13,6 @@ from coordinator.client.connection import Unreachable
 from coordinator.client.on_demand import OnDemand
 from coordinator.protocol.errors import CoordinatorNotAvailable, CoordinatorUnreachable, UnsafeDirectory
 from coordinator.protocol.repeated_lines import LogOnce
-from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_sink import task_progress
 from share_source.driver import plan_reader
@@ -170,18 +169,6 @@ def test_no_note_of_a_coordinator_on_demand_holds_a_secret(own_runtime_dir, work
     assert len(notes) == 1 and "a secret" not in notes[0]
 
 
-def test_a_host_where_none_can_be_started_says_so_once(coordinator, works, monkeypatch, caplog):
-    monkeypatch.setattr(task_progress, "EVERY_S", 0.0)
-    coordinator.error = CoordinatorNotAvailable(group_id="billing", reason="it does not run on this host")
-    note("q1", "4", ON_DEMAND)
-    works(Task())
-    for count in range(1, 4):
-        progress(f"page {count}")
-        wait_until(lambda: len(coordinator.asked) == count)  # noqa: B023
-    wait_until(lambda: caplog.messages)
-    assert len(caplog.messages) == 1 and "it does not run on this host" in caplog.messages[0]
-
-
 def test_the_coordinator_of_this_host_is_found_and_not_started():
     here = task_progress.here("a-cluster", "kafka")
     with pytest.raises(Unreachable, match="does not run on this host"):
@@ -254,16 +241,24 @@ def test_progress_outside_of_a_query_is_logged_once(works, caplog):
     assert caplog.messages == ["sharegroup.progress() has no effect: it is called in no task of a streaming query"]
 
 
-def test_a_coordinator_that_does_not_answer_fails_no_task(coordinator, works, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (PLAN, CoordinatorUnreachable(endpoints="coordinators:9999", reason="nobody is there")),
+        (ON_DEMAND, CoordinatorNotAvailable(group_id="billing", reason="it does not run on this host")),
+    ],
+    ids=["standalone", "none can be started on this host"],
+)
+def test_a_coordinator_that_does_not_answer_fails_no_task(coordinator, works, monkeypatch, caplog, plan, error):
     monkeypatch.setattr(task_progress, "EVERY_S", 0.0)
-    coordinator.error = CoordinatorUnreachable(endpoints="coordinators:9999", reason="nobody is there")
-    note("q1", "4", PLAN)
+    coordinator.error = error
+    note("q1", "4", plan)
     works(Task())
     for count in range(1, 4):
         progress(f"page {count}")
         wait_until(lambda: len(coordinator.asked) == count)  # noqa: B023
     wait_until(lambda: caplog.messages)
-    assert len(caplog.messages) == 1 and "CoordinatorUnreachable" in caplog.messages[0]
+    assert len(caplog.messages) == 1 and type(error).__name__ in caplog.messages[0]
     coordinator.error = None
     progress("page 4")
     wait_until(lambda: len(coordinator.asked) == 4)
@@ -282,7 +277,3 @@ def test_a_directory_that_is_not_safe_fails_no_task(works, monkeypatch, caplog, 
         plan_reader._leave_note(PLAN, {})
         plan_reader._leave_note(PLAN, {})
     assert len(caplog.messages) == 1 and "has no effect on this host" in caplog.messages[0]
-
-
-def test_a_signal_needs_the_right_of_a_member():
-    assert RIGHT_OF["ReportProgress"] is Right.MEMBER

@@ -3,14 +3,12 @@
 import contextlib
 
 import pytest
-from pyspark.sql.types import StructType
 
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption
 from share_source.data_source import ShareGroupDataSource
-from share_source.errors import ViewIsNoStream
 from share_source.views import tables
 from share_source.views.reader import ViewOptions, ViewReader, ViewRows
 
@@ -39,12 +37,6 @@ def test_each_view_has_columns_that_spark_knows(view):
 def test_a_wrong_option_of_a_view_is_named(changes, error, text):
     with pytest.raises(error, match=text):
         ViewOptions.parse({**OPTIONS, **changes})
-
-
-def test_a_view_is_refused_as_a_stream():
-    refused = ShareGroupDataSource(OPTIONS).streamReader(StructType())
-    with pytest.raises(ViewIsNoStream, match=r"spark\.read instead of spark\.readStream"):
-        refused.initialOffset()
 
 
 def test_the_rows_of_a_view_reach_the_task_unchanged():

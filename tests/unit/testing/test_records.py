@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.looks.history import _GIVEN_UP
-from coordinator.protocol.errors import ShareGroupError
 from sharegroup.testing import Record, broker, outcomes, produce, wait_until_done
 from sharegroup.testing.errors import NoTestBroker, UnusableRecord, UnusableTopicName
-from sharegroup.testing.outcomes import _OUTCOMES
 from sharegroup.testing.records import checked
 
 
@@ -29,9 +26,7 @@ from sharegroup.testing.records import checked
         ({"orders": [Record("a", partition=4)]}, UnusableRecord, "an int from 0 to 3"),
     ],
 )
-def test_a_wrong_topic_or_record_is_named_before_a_broker_starts(
-    topics: dict[str, list[object]], error: type[ShareGroupError], said: str
-) -> None:
+def test_a_wrong_topic_or_record_is_named_before_a_broker_starts(topics, error, said):
     with pytest.raises(error, match=said), broker(topics):
         raise AssertionError("a broker runs")
 
@@ -65,7 +60,3 @@ def test_without_a_broker_the_way_out_is_named(function) -> None:
         function("billing")
     with pytest.raises(NoTestBroker, match="in this process at host:1"):
         produce({}, address="host:1")
-
-
-def test_each_way_to_give_a_record_up_is_an_outcome() -> None:
-    assert set(_GIVEN_UP.values()) <= _OUTCOMES.keys()

@@ -187,13 +187,6 @@ def test_a_form_that_leads_to_a_page_keeps_what_was_typed(page, path):
     assert re.search(r'name="(offset|first|search)"[^>]*aria-invalid="true"', answer.text)
 
 
-def test_a_looker_gets_no_form_of_an_action(page):
-    looker = page.browser(LOOKER)
-    for kind, fields in FILLED.items():
-        assert looker.get("/form", **GROUP, kind=kind, **fields).status_code == 403
-        assert 'action="/act' not in looker.post("/act", {**GROUP, "kind": kind, **fields}).text
-
-
 # --- what the page has where the doctor prints a command
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
-from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage
+from coordinator.protocol.admin_messages import InFlightPage
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, ReportEnding
+from coordinator.protocol.messages import JoinGroup, LeaveGroup, ReportEnding
 from coordinator.protocol.values import Disposition
 from sharegroup.doctor import findings
 from sharegroup.doctor.findings import Severity
@@ -129,58 +129,6 @@ def test_open_pages_are_updated_during_a_round_over_many_groups(page, monkeypatc
     assert {groups for *_, groups in told} == {12}
 
 
-class OtherHosts:
-    """Stands for the admin client: groups of owners on other hosts, of which those in ``took_s`` take so long to
-    answer; that of ``silent`` never does."""
-
-    def __init__(self, took_s, silent=()):
-        self.now_s, self.took_s, self.silent = 0.0, took_s, silent
-        self.asked = []
-        self.done = threading.Event()
-
-    def list_groups(self, *, only_ids=False):
-        if not only_ids:
-            self.asked.append("all owners")
-            self.done.set()
-        listed = (GroupListing(group_id=g, state="UNKNOWN", coordinator="far:7  (12)") for g in self.took_s)
-        return GroupsListed(groups=tuple(listed))
-
-    def describe_groups(self, group_ids):
-        (group_id,) = group_ids
-        self.now_s += self.took_s[group_id]
-        if group_id in self.silent:
-            raise CoordinatorUnreachable(endpoints="far:7", reason="no answer")
-        state = "UNKNOWN" if self.took_s[group_id] > 1 else "STABLE"
-        return {group_id: GroupDescription(group_id=group_id, state=state, incarnation="i")}
-
-    def in_flight(self, group_id, **_):
-        return InFlightPage()
-
-
-def test_a_scan_that_waited_for_a_silent_owner_rests_little(monkeypatch):
-    far = OtherHosts({"alive": 0.5, "dead": 8.0, "refused": 9.0}, silent=["refused"])
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: far.now_s, time=lambda: 0.0))
-    looks, rests = watch.Watch(far), []
-    monkeypatch.setattr(looks, "_ended", SimpleNamespace(wait=rests.append))
-    looks.look()
-    assert rests == [0.5 * watch.REST, watch.WAITED_REST_S, watch.WAITED_REST_S]
-    assert far.done.wait(60), "the owners were asked at once as well"
-    rests.clear()
-    looks.look()
-    assert rests == [0.5 * watch.REST, 8 * watch.REST, watch.WAITED_REST_S], "it was known: a long look is work"
-
-
-def test_groups_of_open_pages_are_bounded_and_forgotten(page, monkeypatch):
-    now_s = [0.0]
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0))
-    page.watch.opened(f"g{number}" for number in range(500))
-    assert list(page.watch._open_s)[-1] == "g499"
-    assert len(page.watch._open_s) == watch.MOST_OPEN
-    now_s[0] = watch.OPEN_S + 1
-    page.watch._look_at_open({}, Snapshot())
-    assert page.watch._open_s == {}
-
-
 def test_a_page_of_all_groups_asks_no_coordinator(held):
     browser = held.browser(LOOKER)
     held.admin.asked.clear()
@@ -264,8 +212,7 @@ def test_groups_come_by_their_worst_need_whatever_else_they_need(page):
 
 
 @pytest.mark.parametrize(
-    ("order", "first"),
-    [("lag", "g9"), ("oldest", "g2"), ("given-up", "g3"), ("name", "g0"), ("need", "g5")],
+    ("order", "first"), [("lag", "g9"), ("oldest", "g2"), ("given-up", "g3"), ("name", "g0"), ("need", "g5")]
 )
 def test_the_list_is_ordered_as_asked_and_keeps_the_search(page, order, first):
     groups = {f"g{n}": WatchedGroup(line=line(f"g{n}", lag=n), given_up=7 * (n == 3)) for n in range(10)}
@@ -424,23 +371,6 @@ def test_a_member_that_holds_nothing_now_holds_nothing_for_too_long(held, monkey
     assert "has held 20" not in browser.get("/group", group="billing").text
 
 
-def test_the_doctor_rests_longer_than_an_examination_took(monkeypatch):
-    now_s, examined = [100.0], []
-    monkeypatch.setattr(examinations, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-
-    def examine(group_id):
-        examined.append(now_s[0])
-        now_s[0] += 2.0
-        return []
-
-    with contextlib.closing(Examinations(examine)) as doctor:
-        for at_s, times in ((100.0, 1), (102.0 + examinations.REST * 2 - 0.1, 1), (102.0 + examinations.REST * 2, 2)):
-            now_s[0] = at_s
-            doctor.of("billing")
-            wait_until(lambda: not doctor._asked, what="the doctor has nothing to do")
-            assert len(examined) == times
-
-
 def test_findings_that_are_old_are_shown_no_more(monkeypatch):
     now_s, found = [100.0], [["held for 6 min"], []]
     monkeypatch.setattr(examinations, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
@@ -548,16 +478,6 @@ def test_a_group_of_any_name_is_found_by_its_link(page, group_id):
     assert answer.status_code == 200
     assert "<script>alert" not in answer.text
     assert "<img" not in answer.text
-
-
-def test_random_bytes_are_shown_as_hexadecimal_digits(held):
-    data = random.Random(7).randbytes(100)
-    held.kafka.records["orders", 0, 3] = KafkaRecord(key=data, value=data, headers=(("h", data),), timestamp_ms=None)
-    for form in ("", "text", "json", "hex"):
-        answer = held.browser(LOOKER).get("/content", **WHERE, offset=3, form=form)
-        assert (answer.status_code, "100 bytes" in answer.text) == (200, True)
-        assert data[:16].hex(" ") in answer.text
-        assert all(each.isprintable() or each in "\t\r\n" for each in answer.text)
 
 
 # --- many runs

@@ -80,17 +80,6 @@ def test_one_held_record_of_a_million_is_visible(at):
     assert x == pytest.approx(at / 1_000, abs=strip.LEAST_WIDTH)
 
 
-def test_a_share_of_few_records_has_a_least_height():
-    runs = [run(n, n, "AVAILABLE") for n in range(0, 1_200_000, 1_500)]
-    runs[400] = run(runs[400].first, runs[400].last, member_id="m")
-    drawn = strip.draw(strip.Looked(runs=tuple(runs), parts=((0, 1_199_999),)), 0, 1_199_999)
-    assert not drawn.is_exact
-    assert next(iter(drawn.paths)) == "done"
-    (held,) = (piece for piece in drawn.pieces if piece.colour == "acquired")
-    assert held.height == strip.LEAST_HEIGHT
-    assert sum(piece.height for piece in drawn.pieces if piece.x == held.x) == pytest.approx(strip.HEIGHT)
-
-
 def test_an_hour_of_history_has_a_fixed_size():
     kept = history.History()
     for second in range(0, 3 * 3_600, 5):

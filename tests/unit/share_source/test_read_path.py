@@ -1,7 +1,12 @@
-"""Attacks on the read path: brokers that don't know, places that were reached before."""
+"""How a task reads: which reader, brokers that don't know, places that were reached before, and idle consumers."""
+
+from __future__ import annotations
 
 import itertools
+import logging
+import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -9,11 +14,49 @@ from confluent_kafka import KafkaError, KafkaException
 from coordinator.kafka.librdkafka import Silence
 from coordinator.protocol.values import AcquiredRange
 from share_source.errors import ReadTimeout
-from share_source.executor import range_reader
-from share_source.executor.consumers import ConsumerPosition, Fetched, KeptConsumer
+from share_source.executor import consumers, range_reader
+from share_source.executor.consumers import ConsumerCache, ConsumerPosition, Fetched, KeptConsumer
 from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_cursor import RangeCursor
 from share_source.executor.range_reader import FetchEvent, Reader, ReadTask
+from share_source.executor.reader_choice import ReaderChoice, is_native, reader_choice
+from tests.support.compiled_reader import ensure_compiled
+from tests.support.read_tasks import reading_with
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def not_built(monkeypatch):
+    monkeypatch.setitem(sys.modules, "share_source.executor.native._drain", None)
+
+
+def test_the_compiled_reader_names_its_librdkafka():
+    ensure_compiled()
+    with reading_with("native"):
+        choice = reader_choice()
+    assert choice.name == "native"
+    assert choice.why.startswith("librdkafka 2.")
+
+
+def test_auto_reads_with_python_where_no_compiled_reader_was_built(not_built, caplog):
+    with reading_with("auto"), caplog.at_level("INFO"):
+        assert not is_native()
+        assert not is_native()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("records are read by the python reader: no compiled reader: import of share_source")
+
+
+@pytest.mark.parametrize("written", ["", " ", "auto", "AUTO"])
+def test_the_compiled_reader_is_the_default_where_built(written):
+    ensure_compiled()
+    with reading_with(written):
+        assert reader_choice().name == "native"
+
+
+def test_python_can_be_demanded():
+    with reading_with(" Python "):
+        assert reader_choice() == ReaderChoice("python", "SHAREGROUP_READER=python")
+
 
 KEY = ("orders", 0)
 
@@ -124,3 +167,40 @@ def test_a_client_that_repeats_the_log_for_ever_ends_in_a_timeout(monkeypatch):
             reader._read_more(rows)
     assert cursor.position == 10, "the first ten were read"
     assert RepeatsTheLog.made > 1, "another client was tried"
+
+
+class IdleConsumer:
+    """A consumer that was given back."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.config, self.idle_since_s, self.done = (), 0.0, list[str]()
+        self.positions: dict[Any, Any] = {("orders", 0): (0, "T")}
+        self._fault = fault
+
+    def park(self) -> None:
+        self._do("park")
+        self.positions.clear()
+
+    def close(self) -> None:
+        self._do("close")
+
+    def _do(self, what: str) -> None:
+        self.done.append(what)
+        if what == self._fault:
+            raise RuntimeError(f"can't {what}")
+
+
+@pytest.mark.parametrize("fault", ["park", "close"])
+def test_a_consumer_that_fails_to_end_keeps_no_other_open(fault, monkeypatch, caplog):
+    monkeypatch.setattr(consumers, "PARK_AFTER_S", 0.0)
+    monkeypatch.setattr(consumers, "CLOSE_AFTER_S", 0.0)
+    cache, failing, other = ConsumerCache(), IdleConsumer(fault), IdleConsumer()
+    with caplog.at_level(logging.WARNING):
+        cache.give_back(failing)  # type: ignore[arg-type]
+        wait_until(lambda: failing.done[-1:] == [fault], what="the first one fails")
+        cache.give_back(other)  # type: ignore[arg-type]
+        wait_until(lambda: other.done == ["park", "close"], what="the other one is parked and closed")
+        wait_until(lambda: not cache._idle and cache._janitor is None, what="nothing is idle, and the thread ends")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"an idle consumer is dropped: RuntimeError: can't {fault}"
+    ]

@@ -1,4 +1,4 @@
-"""The page shows and sends, with its own principal, what the allow lists of a person's token have."""
+"""Tokens of standalone coordinators sign people in, and their allow lists hold on the page."""
 
 from __future__ import annotations
 
@@ -9,25 +9,89 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import AlterGroupConfigs
-from coordinator.protocol.errors import CoordinatorUnreachable
+from coordinator.protocol.errors import CoordinatorUnreachable, InvalidRequest
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
+from sharegroup.web import coordinator_page
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.sign_in_tokens import CoordinatorTokens
 from tests.support.web_site import Browser, Page, finished, letter, pending_of
 
+ADA, LO, ALL, MEMBER = "a" * 20, "l" * 20, "x" * 20, "m" * 20
+TOKENS = Tokens.parse(f"admin ada:{ADA}\nread lo:{LO}\nread,member,admin all:{ALL}\nmember:{MEMBER}", "the test")
+"""A coordinator's tokens."""
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    def handle(request):
+        raise InvalidRequest(what="A group has an id.")
+
+    server = FlightServer(Requests(version="1").begin(handle), TOKENS)
+    yield CoordinatorTokens({"share.coordinator.endpoint": server.address})
+    server.shutdown()
+
+
+def of(tokens, token):
+    """The name and whether it may act; None: no session is opened."""
+    visitor = tokens.visitor(token)
+    if visitor is None:
+        return None
+    with contextlib.closing(visitor):
+        return visitor.name, visitor.is_admin
+
+
+def test_a_person_is_known_by_the_name_of_the_token(tokens):
+    assert of(tokens, ADA) == ("ada", True)
+    assert of(tokens, LO) == ("lo", False)
+    assert of(tokens, ALL) == ("all", True)
+
+
+def test_a_token_without_the_right_to_look_opens_no_session(tokens):
+    assert of(tokens, MEMBER) is None
+    assert of(tokens, "nobody-has-this-token") is None
+
+
+def test_commands_of_the_doctor_reach_a_standalone_coordinator():
+    config = {
+        "bootstrap.servers": "broker:9092",
+        "share.coordinator.endpoint": "c1:9095",
+        "share.coordinator.token.file": "/etc/tokens",
+        "share.coordinator.max.request.bytes": "1000000",
+        "security.protocol": "SASL_SSL",
+        "sasl.password": "hush",
+    }
+    words = coordinator_page._connects(config)
+    assert words[::2] == ("--command-property",) * 4
+    assert words[1::2][:3] == (
+        "share.coordinator.endpoint=c1:9095",
+        "share.coordinator.token.file=/etc/tokens",
+        "security.protocol=SASL_SSL",
+    )
+    assert "hush" not in " ".join(words)
+
+
+def test_a_login_at_an_earlier_coordinator_gets_the_rights(tokens, monkeypatch):
+    def unknown(admin):
+        raise InvalidRequest(what="This coordinator knows no request 'WhoAmI'.")
+
+    monkeypatch.setattr(Admin, "who_am_i", unknown)
+    assert [of(tokens, token) for token in (ADA, LO, MEMBER)] == [("", True), ("lo", False), None]
+
+
 BOUND = "b" * 20
-TOKENS = Tokens.parse(f"admin bo:{BOUND} groups=billing topics=orders dlq=dlq", "the test")
+LISTED = Tokens.parse(f"admin bo:{BOUND} groups=billing topics=orders dlq=dlq", "the test")
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
     """The groups billing and payroll read two topics, and their dead letters are of both."""
     page = Page(tmp_path / "state.db")
-    page.site.sign_in_tokens._tokens = TOKENS  # type: ignore[attr-defined]
+    page.site.sign_in_tokens._tokens = LISTED  # type: ignore[attr-defined]
     for topic in ("salaries", "dlq"):
         page.cluster.add(topic, 1, end=10)
     for group_id in ("billing", "payroll"):
@@ -79,7 +143,7 @@ def test_dead_letters_beyond_the_tokens_list_are_neither_shown_nor_sent(page: Pa
 
 
 def test_a_coordinator_says_which_lists_the_token_has() -> None:
-    server = FlightServer(Requests(version="1"), TOKENS)
+    server = FlightServer(Requests(version="1"), LISTED)
     try:
         visitor = CoordinatorTokens({"share.coordinator.endpoint": server.address}).visitor(BOUND)
         assert visitor is not None
