@@ -146,15 +146,6 @@ def test_records_are_read_at_the_level_of_their_acquisition(client, monkeypatch,
     assert levels == [read_at]
 
 
-def test_a_renewal_thread_that_fails_gives_the_records_back(client) -> None:
-    def fails(_: int) -> None:
-        raise RuntimeError("can't start new thread")
-
-    fetched = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), fails).fetch(WANTED, Sending(), lambda _: None)
-    assert isinstance(fetched.error, RuntimeError)
-    assert client.asked() == ["AcquireRecords", "Acknowledge"]
-
-
 def test_after_a_failed_read_the_next_acquisition_waits(client, monkeypatch) -> None:
     refuse(monkeypatch, LookupError("READ is denied"))
     fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)

@@ -70,11 +70,6 @@ def test_the_newest_outcome_counts_until_it_is_sent() -> None:
     assert in_flight.undecided == 1
 
 
-@pytest.mark.parametrize(("key", "offset"), [(ORDERS, 2), (("orders", 1), 0), (("other", 0), 0)])
-def test_a_record_that_is_not_in_flight_has_no_outcome(key: tuple[str, int], offset: int) -> None:
-    assert not holding(delivered(0, 1)).decide(key, offset, ACCEPT)
-
-
 def test_gaps_are_sent_beside_the_records_and_take_no_outcome() -> None:
     assert not holding(delivered(0, 3, gaps=((1, 2),))).decide(ORDERS, 1, ACCEPT)
     in_flight = implicitly(delivered(0, 3, gaps=((1, 2),)))

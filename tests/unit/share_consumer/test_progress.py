@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from confluent_kafka import IllegalStateException, KafkaError, KafkaException, M
 from coordinator.protocol.errors import InvalidRecordState, UnknownMemberId
 from coordinator.protocol.messages import ProgressReply
 from share_consumer.errors import RecordHasOutcome, RecordNotInFlight
-from sharegroup import AcknowledgeType, AsyncShareConsumer, ShareConsumer
+from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until
 
@@ -189,19 +188,3 @@ def test_a_failed_request_of_signals_is_raised_by_name(error: Any) -> None:
     answered(consumer)
     with pytest.raises(KafkaException, match=type(error).__name__):
         consumer.poll(0)
-
-
-def test_an_async_consumer_marks_its_records() -> None:
-    async def works() -> list[tuple[int, int, str | None]]:
-        consumer = AsyncShareConsumer(EXPLICIT)
-        await consumer.subscribe(["orders"])
-        stubs = Stubs(consumer._consumer)
-        stubs.answer(1)
-        (message,) = await consumer.poll()
-        await consumer.mark_in_progress(message, "half")
-        await consumer.commit_sync()
-        await consumer.acknowledge(message)
-        await consumer.close()
-        return sent(stubs, 1)
-
-    assert asyncio.run(works()) == [(0, 0, "half")]

@@ -11,14 +11,12 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from coordinator.client import endings
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
@@ -585,15 +583,6 @@ def test_the_error_of_a_sinks_task_reaches_the_group_of_its_plan(coordinator, mo
         ShareGroupStreamWriter(opened()).write(iter([batch(row(0, "acept"))]))
     (said,) = coordinator.told
     assert (said.error, said.member_id, said.member_epoch, said.is_over) == ("UnknownOutcome", "m1", 3, False)
-
-
-def test_a_hanging_coordinator_delays_a_tasks_four_tries_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-    hangs = SimpleNamespace(start=lambda: None, join=waited.append)
-    monkeypatch.setattr(endings, "threading", SimpleNamespace(Thread=lambda **_: hangs))
-    for _ in range(4):
-        task_client.tell_task_error([], UnknownOutcome(row="orders-0@7", value="acept"))
-    assert len(waited) == 4 and sum(waited) <= 8
 
 
 def test_an_outage_is_not_told_to_a_coordinator_that_is_away(coordinator: Coordinator) -> None:

@@ -98,13 +98,6 @@ def test_partitions_of_nearly_equal_size_are_not_cut():
     assert [[each.partition for each in task] for task in plan_tasks(plan, parallelism=2)] == [[0, 1], [2, 3]]
 
 
-def test_a_cut_keeps_many_small_ranges_and_their_counts():
-    plan = [orders(0, *((n * 10, n * 10 + 2, n % 3 + 1) for n in range(10_000)))]
-    tasks = plan_tasks(plan, parallelism=2)
-    assert len(tasks) == 2
-    assert sum(len(task[0].ranges) for task in tasks) == 10_000
-
-
 @given(plans(), st.integers(1, 8))
 def test_tasks_of_an_ordered_group_never_cut_a_partition(plan, parallelism):
     tasks = plan_tasks(plan, parallelism=parallelism, ordered=True)

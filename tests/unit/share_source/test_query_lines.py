@@ -82,11 +82,6 @@ def test_the_line_reads_is_of_bounded_length(started):
     assert len(line) < 1_000
 
 
-def test_an_unknown_lag_is_logged_as_unknown(started):
-    (line,) = started(Session(partition(0), partition(1, lag=None)), subscribe="orders")
-    assert "lag=at least 10 partitions=2 (orders-0 from 0 (lag 10), orders-1 from 0 (lag unknown))" in line
-
-
 def test_a_starting_offset_beyond_the_end_is_named(started):
     offsets = '{"orders": {"0": 5000, "1": 3, "2": -1}}'
     session = Session(partition(0, 100), partition(1, 3), partition(2, 7))
