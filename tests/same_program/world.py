@@ -160,12 +160,12 @@ class World:
         of = ", ".join(f"p{at.partition} {exception(e) if e else 'ok'}" for at, e in sorted(result.items()))
         self.say(f"commit {of or '-'}")
 
-    def callback(self, *, offsets: bool = True) -> Callable[[Any, Any], None]:
+    def callback(self) -> Callable[[Any, Any], None]:
         """A callback that writes its arguments to the trace."""
 
         def told(by_partition: Any, error: Any) -> None:
             of = ", ".join(f"p{at.partition} {sorted(of)}" for at, of in sorted(by_partition.items()))
-            self.say(f"callback {of if offsets else ''} {exception(error) if error else 'ok'}")
+            self.say(f"callback {of} {exception(error) if error else 'ok'}")
 
         return told
 

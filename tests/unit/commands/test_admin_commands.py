@@ -39,6 +39,7 @@ from sharegroup.group_line import line_of
 from sharegroup.groups import groups
 from tests.support.command_line import mistake
 from tests.support.doctor_cases import CASES
+from tests.support.known_groups import KnownGroups
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
 
@@ -199,26 +200,9 @@ def test_a_run_behind_a_waiting_record_is_marked():
 @pytest.fixture
 def groups_known(monkeypatch):
     """The groups that the coordinators know, by state, for a `top` that has no broker."""
-    known = {"billing": "STABLE"}
-
-    class Known:
-        """An Admin that describes them; a group that it does not know is DEAD."""
-
-        def __init__(self, *_, **__):
-            """Takes what Admin takes."""
-
-        def list_groups(self, *, only_ids=False):
-            return GroupsListed(groups=tuple(GroupListing(group_id=name, state=known[name]) for name in known))
-
-        def describe_groups(self, group_ids):
-            return {name: group(state=known.get(name, "DEAD"), group_id=name) for name in group_ids}
-
-        def in_flight(self, *_, **__):
-            return InFlightPage()
-
-    admin = Known()
+    admin = KnownGroups({"billing": "STABLE"}, partitions=(), members_total=0)
     monkeypatch.setattr(top, "opened", lambda *_: contextlib.nullcontext(admin))
-    return known
+    return admin.states
 
 
 def test_top_of_a_missing_group_prints_one_line(groups_known, capsys):

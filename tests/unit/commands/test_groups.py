@@ -11,17 +11,14 @@ from coordinator.protocol.admin_messages import (
     Altered,
     AlteredOffsets,
     Effect,
-    GroupListing,
-    GroupsListed,
-    InFlightPage,
     RunInFlight,
 )
 from coordinator.protocol.admin_messages import OffsetChanges as Reset
 from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty
-from coordinator.protocol.messages import GroupDescription
 from sharegroup import groups, in_flight
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
+from tests.support.known_groups import KnownGroups
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
 GROUPS = ["groups", *AT]
@@ -34,29 +31,16 @@ LATE = "7 record(s) that members hold are delivered again."
 ROW = AlteredOffsets(topic="orders", topic_id="T", partition=0, before=6, after=0)
 
 
-class Known:
-    """An Admin of these groups, each with ``runs`` runs in flight. ``read_from``: the place that is read instead of a
-    coordinator, if none runs. ``asked`` has each action, and what was told on standard error before it."""
+class Known(KnownGroups):
+    """``asked`` has each action, and what was told on standard error before it."""
 
     def __init__(self, told, group_ids, runs, read_from):
-        self.told, self.group_ids, self.read_from, self.asked = told, [*group_ids], read_from, []
         where = {"topic": "orders", "topic_id": "T", "partition": 0, "state": "AVAILABLE"}
-        self.runs = [RunInFlight(**where, first=n, last=n) for n in range(runs)]
-
-    def list_groups(self, states=(), *, only_ids=False):
-        listed = tuple(GroupListing(group_id=name, state="UNKNOWN") for name in self.group_ids)
-        return GroupsListed(groups=listed, read_from=self.read_from)
-
-    def describe_groups(self, group_ids):
-        coordinator = "" if self.read_from else "host:7  (12)"
-        made = {"state": "UNKNOWN", "incarnation": "i", "read_from": self.read_from, "coordinator": coordinator}
-        return {name: GroupDescription(group_id=name, **made) for name in group_ids}
-
-    def in_flight(self, group_id, *, limit):
-        return InFlightPage(now_ms=1, read_from=self.read_from)
-
-    def all_in_flight(self, group_id, **_):
-        return iter(self.runs)
+        held = [RunInFlight(**where, first=n, last=n) for n in range(runs)]
+        coordinator = "" if read_from else "host:7  (12)"
+        states = dict.fromkeys(group_ids, "UNKNOWN")
+        super().__init__(states, runs=held, read_from=read_from, coordinator=coordinator)
+        self.told, self.asked = told, []
 
     def reset_offsets(self, group_id, target, *, execute, **_):
         self.asked.append((group_id, execute, self.told()))
@@ -66,7 +50,7 @@ class Known:
 
     def delete_group(self, group_id, *, execute, **_):
         self.asked.append((group_id, execute, self.told()))
-        if group_id not in self.group_ids:
+        if group_id not in self.states:
             raise GroupIdNotFound(group_id=group_id)
         if group_id == "busy":
             raise GroupNotEmpty(group_id=group_id, members=1, force="")

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage
 from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from coordinator.protocol.wire import TokenHolder
@@ -20,6 +19,7 @@ from sharegroup.doctor.dead_letters_watch import WATCHED_S, watch_dead_letters
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from tests.support.command_line import mistake
+from tests.support.known_groups import KnownGroups
 
 AT = ["doctor", "--bootstrap-server", "localhost:9092"]
 WAITS = PartitionDescription(
@@ -44,41 +44,8 @@ class Brokers:
         return {resource: Late() for resource in resources}
 
 
-class Known:
-    """An Admin whose group `billing` nobody consumes; `deleted` is in its list, and is deleted before the look."""
-
-    def __init__(self, *_):
-        """Takes what Admin takes."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        """Ends the context, and closes nothing."""
-
-    def list_groups(self, *, only_ids=False):
-        names = ("billing", "deleted")
-        return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in names))
-
-    def describe_groups(self, group_ids):
-        return {
-            name: GroupDescription(
-                group_id=name,
-                state="EMPTY" if name == "billing" else "DEAD",
-                incarnation="i",
-                partitions=(WAITS,) if name == "billing" else (),
-            )
-            for name in group_ids
-        }
-
-    def in_flight(self, group_id, **_):
-        return InFlightPage()
-
-    def all_in_flight(self, group_id):
-        return iter(())
-
-    def plans(self, group_id):
-        return ()
+KNOWN = KnownGroups({"billing": "EMPTY", "deleted": "DEAD"}, partitions=(WAITS,))
+"""Nobody consumes `billing`; `deleted` is in the list, and is deleted before the look."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +55,9 @@ def cluster(monkeypatch):
     metadata = SimpleNamespace(topics=topics, cluster_id="c")
     monkeypatch.setattr(facts, "new_client", lambda *_: Brokers())
     monkeypatch.setattr(facts, "cluster_metadata", lambda *_: metadata)
-    monkeypatch.setattr(facts, "Admin", Known)
+    monkeypatch.setattr(facts, "Admin", lambda *_: KNOWN)
     monkeypatch.setattr(facts.Examination, "_stores", lambda self: ())
-    monkeypatch.setattr(command, "opened", lambda *_: contextlib.nullcontext(Known()))
+    monkeypatch.setattr(command, "opened", lambda *_: contextlib.nullcontext(KNOWN))
 
 
 def test_facts_that_no_broker_returns_in_time_are_left_out(capsys):

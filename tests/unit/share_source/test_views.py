@@ -1,16 +1,15 @@
 """The options of views, and what can't be a view."""
 
-import contextlib
-
 import pytest
 
-from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
+from coordinator.protocol.admin_messages import OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
-from coordinator.protocol.messages import GroupDescription, PartitionDescription
+from coordinator.protocol.messages import PartitionDescription
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption
 from share_source.data_source import ShareGroupDataSource
 from share_source.views import tables
 from share_source.views.reader import ViewOptions, ViewReader, ViewRows
+from tests.support.known_groups import KnownGroups
 
 PARTITION = PartitionDescription(
     topic="orders", topic_id="T", partition=0, start_offset=5, end_offset=9, lag=7, acquired=0, archived_total=0
@@ -47,16 +46,14 @@ def test_the_rows_of_a_view_reach_the_task_unchanged():
 
 
 def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch):
-    class Known:
-        def list_groups(self, *, only_ids=False):
-            return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in ("a", "deleted")))
+    def list_offsets(group_id):
+        if group_id == "deleted":
+            raise GroupIdNotFound(group_id=group_id)
+        return OffsetsListed(partitions=(PARTITION,))
 
-        def list_offsets(self, group_id):
-            if group_id == "deleted":
-                raise GroupIdNotFound(group_id=group_id)
-            return OffsetsListed(partitions=(PARTITION,))
-
-    monkeypatch.setattr(tables, "Admin", lambda conf: contextlib.nullcontext(Known()))
+    known = KnownGroups({"a": "EMPTY", "deleted": "EMPTY"})
+    known.list_offsets = list_offsets
+    monkeypatch.setattr(tables, "Admin", lambda conf: known)
     assert [row["group"] for row in tables.offsets({}).to_pylist()] == ["a"]
     with pytest.raises(GroupIdNotFound):
         tables.offsets({}, "deleted")
@@ -67,15 +64,8 @@ def test_dead_letters_need_a_topic_or_a_group():
         tables.dead_letter_topic({}, None)
 
 
-class Unknowing:
-    """An Admin that knows no group."""
-
-    def describe_groups(self, group_ids):
-        return {name: GroupDescription(group_id=name, state="DEAD", incarnation="") for name in group_ids}
-
-
 @pytest.mark.parametrize("view", [tables.members, tables.dead_letters])
 def test_a_view_of_an_unknown_group_raises_group_id_not_found(monkeypatch, view):
-    monkeypatch.setattr(tables, "Admin", lambda conf: contextlib.nullcontext(Unknowing()))
+    monkeypatch.setattr(tables, "Admin", lambda conf: KnownGroups({}))
     with pytest.raises(GroupIdNotFound, match="none"):
         view({}, "none")
