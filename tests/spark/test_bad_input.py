@@ -3,16 +3,13 @@
 A named error that says what to do, and nothing is lost."""
 
 import json
-import os
 import shutil
 import socket
-import sqlite3
 import uuid
 from contextlib import closing
 
 import pytest
 
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
@@ -33,14 +30,6 @@ def test_an_unreachable_broker_is_named_and_the_password_is_not(job, start, shar
     assert "BrokerNotReachable" in error and address in error and "within 15000 ms" in error
     logs = [path.read_text(errors="replace") for path in runtime_dir.rglob("*.log")]
     assert not any("hunter2" in text for text in (error, shared_program.get().log(), *logs))
-
-
-def test_a_checkpoint_of_another_group_is_refused(kafka, orders, job, start):
-    mine, other = job(orders), job(orders)
-    done = start(mine.query("a", trigger="available_now")).wait_over()
-    assert not done.error()
-    foreign = start(other.query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over()
-    assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
 
 
 def test_a_checkpoint_of_sparks_kafka_source_is_refused_with_its_offsets(orders, job, start):
@@ -113,30 +102,3 @@ def test_a_rolled_back_checkpoint_is_refused_and_loses_no_record(kafka, orders, 
     assert "StalePlan" in rolled_back.error() and "rolled back" in rolled_back.error()
     start(queue.query("a", trigger="available_now")).wait_over()
     queue.output().assert_exactly_once(numbers(200))
-
-
-def test_trigger_once_is_refused_and_available_now_is_named(orders, job, start):
-    error = start(job(orders).query("a", trigger="once")).wait_over().error()
-    assert "TriggerOnceRefused" in error and "availableNow=True" in error
-
-
-@pytest.mark.slow
-def test_a_state_file_of_a_newer_version_is_left_alone(kafka, orders, job, start, tmp_path):
-    state = tmp_path / "state.db"
-    queue = job(orders, **{"share.state.store": f"sqlite:{state}"})
-    assert not start(queue.query("a", trigger="available_now")).wait_over().error()
-    kill_coordinators()
-    with closing(sqlite3.connect(state)) as database:
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        database.execute(f"PRAGMA user_version = {version + 1000}")
-        database.commit()
-    before = state.read_bytes()
-    error = start(queue.query("a", trigger="available_now")).wait_over().error()
-    assert "newer" in error and os.path.realpath(state) in error
-    assert state.read_bytes() == before
-
-
-def test_a_wrong_option_is_found_at_load(orders, job, start):
-    """The rest of them, without Spark: tests/unit/share_source/test_options.py."""
-    error = start(job(orders).query("a", options={"kafka.auto.offset.reset": "latest"})).wait_over().error()
-    assert "RefusedOption" in error and "startingOffsets" in error

@@ -1,11 +1,9 @@
-"""Topics that change under a group: compaction, transactions, delete-records, a topic made anew, partitions added."""
+"""Topics that change under a group: records deleted under it or inside a plan, a topic made anew."""
 
 import pytest
 
 from tests.support.group_state import describe
-from tests.support.kafka_log import read_all
 from tests.support.share_job import numbers
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -14,31 +12,6 @@ failing_or_going_on = pytest.mark.parametrize(
     "fail_on_data_loss",
     [pytest.param(True, id="failing"), pytest.param(False, id="going-on", marks=pytest.mark.soak)],
 )
-
-
-@pytest.mark.slow
-def test_a_compacted_topic_is_delivered_and_its_gaps_are_no_lag(kafka, topic, job, start):
-    compacted = topic(
-        "compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=200
-    )
-    kafka.produce(compacted, numbers(400), keys=[str(n % 4) for n in range(400)])
-    queue = job(compacted, maxOffsetsPerTrigger=150)
-    wait_until(lambda: _compacted(kafka, compacted), timeout_s=120, interval_s=0.3, what="the log is compacted")
-    query = start(queue.query("a"))
-    query.wait(lambda: set(numbers(4, first=396)) <= set(queue.output().values()), "all is written")
-    query.wait(lambda: describe(queue).lag() == 0, "all is completed")
-    output = queue.output()
-    assert not set(output.values()) & set(numbers(396))
-    assert max(output.of("a").values()[value] for value in numbers(4, first=396)) == 1
-    assert describe(queue).archived() == 0
-
-
-def _compacted(kafka, name: str) -> bool:
-    """The active segment is not, until another record rolls it."""
-    roller = "rolls the segment"
-    kafka.produce(name, [roller], keys=["roller"])
-    left = {value.decode() for value in read_all(kafka.bootstrap, name).values()}
-    return left - {roller} == set(numbers(4, first=396))
 
 
 @pytest.mark.slow

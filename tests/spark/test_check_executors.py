@@ -42,10 +42,3 @@ def test_executors_without_the_package_are_named(tmp_path):
     (found,) = of_executors(tmp_path, "local[2]", PYSPARK_PYTHON=str(bare), PYTHONPATH="")
     assert found["error"] == "ExecutorsUnfit"
     assert "No module named" in str(found["what"])
-
-
-@pytest.mark.soak
-def test_a_master_that_is_none_is_named(tmp_path):
-    (found,) = of_executors(tmp_path, "nosuch://master")
-    assert found["error"] == "ExecutorsUnfit"
-    assert "nosuch://master" in str(found["what"])

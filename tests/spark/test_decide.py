@@ -122,23 +122,6 @@ def run(spark, plans):
         assert found[name].startswith("NoSinkOptions"), (name, found[name])
 
 
-@pytest.mark.soak
-def test_a_thousand_batches_leave_no_blocks(shared_program):
-    held = shared_program.get().run(
-        ROWS
-        + """
-def run(spark):
-    rows = spark.range(0, 1000, 1, 2).selectExpr("*", *IDS).withColumn("acknowledgement", lit("accept"))
-    for number in range(1_000):
-        with sharegroup.decide(rows) as decided:
-            decided.write.format("noop").mode("append").save()
-    java = spark.sparkContext._jsc
-    return len(java.getPersistentRDDs()), len(java.sc().getRDDStorageInfo())
-"""
-    )
-    assert held == [0, 0]
-
-
 # --- executors in processes of their own
 
 QUERY = """

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -61,90 +61,26 @@ def java_processes(temporary: Path) -> int:
     return count
 
 
-class RunningDemo:
-    """`make demo`, told from beginning to end while the tests of the story follow."""
-
-    def __init__(self, temporary: Path) -> None:
-        self.temporary = temporary
-        self.told = ""
-        self._errors = temporary.with_suffix(".err")
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-
-    def follow(self, text: str) -> None:
-        """Read what is told until a line has the text."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.told += line
-            if text in line:
-                return
-        raise AssertionError(f"the demo ended before {text!r}: {self.told}{self.errors()}")
-
-    def finish(self) -> int:
-        """Read the rest; the exit status."""
-        self.told += self._process.communicate()[0]
-        return self._process.returncode
-
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for process in processes_of(self.temporary):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._errors.unlink()
-
-
-@pytest.fixture(scope="module")
-def story() -> Iterator[RunningDemo]:
-    """One story for the four tests of its parts, which run in this order. In `make test-all` an interrupt ends the
-    story when both queries are in the group."""
-    directory = Path(tempfile.mkdtemp(prefix="sgd-"))
-    with closing(RunningDemo(directory)) as demo:
-        yield demo
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 @pytest.mark.spark
 @pytest.mark.soak
-def test_the_story_begins_with_two_queries_in_one_group(story):
-    story.follow(AT_WORK)
-
-
-@pytest.mark.spark
-@pytest.mark.soak
-def test_the_story_kills_a_query_in_mid_batch(story):
-    story.follow("SIGKILL to query A")
-
-
-@pytest.mark.spark
-@pytest.mark.soak
-def test_the_killed_query_of_the_story_replays_its_batch(story):
-    story.follow("Query A has replayed batch")
-
-
-@pytest.mark.spark
-@pytest.mark.soak
-def test_the_story_ends_with_ten_passed_checks(story):
-    assert story.finish() == 0, story.told + story.errors()
-    assert "SIGKILL to query A" in story.told
-    assert "is broken JSON, so its query rejects it" in story.told
-    assert "with the reason: from_json can't read " in story.told
-    assert 'the payment service had answered "try again"' in story.told
-    assert [line.split()[1] for line in story.told.splitlines() if line.strip().startswith("together ")] == ["11,964"]
-    assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in story.told
-    assert story.told.count("✓") == 10
-    assert "✗" not in story.told
-    assert "10 of 10 checks passed" in story.told
-    assert not story.errors()
-    assert not list(story.temporary.iterdir())
-    wait_until(
-        lambda: not processes_of(story.temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended"
-    )
+def test_the_story_ends_with_ten_passed_checks(temporary):
+    """Its parts come in their order: two queries in one group, a kill in mid-batch, the replay, the checks."""
+    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True)
+    told = done.stdout
+    assert done.returncode == 0, told + done.stderr
+    parts = [told.find(part) for part in (AT_WORK, "SIGKILL to query A", "Query A has replayed batch", "✓")]
+    assert -1 not in parts and parts == sorted(parts), told
+    assert "is broken JSON, so its query rejects it" in told
+    assert "with the reason: from_json can't read " in told
+    assert 'the payment service had answered "try again"' in told
+    assert [line.split()[1] for line in told.splitlines() if line.strip().startswith("together ")] == ["11,964"]
+    assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in told
+    assert told.count("✓") == 10
+    assert "✗" not in told
+    assert "10 of 10 checks passed" in told
+    assert not done.stderr
+    assert not list(temporary.iterdir())
+    wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
 
 
 @pytest.mark.spark

@@ -5,10 +5,7 @@ The long forms are for `make soak`. There JOBS_MINUTES=30 JOBS_SEED=7 is a longe
 
 import os
 import random
-import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -23,10 +20,9 @@ import pytest
 from coordinator.admin.admin import Admin
 from tests.support.coordinator_process import coordinator_pids, has_ended, kill_coordinators
 from tests.support.held_job import JOB
-from tests.support.imports import python_path
-from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.share_job import numbers
-from tests.support.spark_program import BATCH_TIMEOUT_S, KILL_TIMEOUT_S, SLOW_START, SPARK_CONFIG, kill_processes
+from tests.support.spark_program import BATCH_TIMEOUT_S, KILL_TIMEOUT_S, SLOW_START, kill_processes
+from tests.support.spark_runs import kill_run, runs_folder, start_run
 from tests.support.waiting import wait_until
 from tools.bootstrap import OLDEST_SPARK_WITH_START
 
@@ -71,10 +67,7 @@ class Schedule:
                 return self.run_killed(point, call)
             assert job.returncode == 0, self.log_of_run()
             return False
-        killed = kill_processes(lambda: [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)])
-        kill_coordinators()  # the first run's is no child of a later run
-        assert job.wait(KILL_TIMEOUT_S) == -9
-        wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the job has ended")
+        kill_run(job)
         return True
 
     def run_harmed(self, harms: Iterable[tuple[float, str]]) -> tuple[int, Counter[str]]:
@@ -107,25 +100,8 @@ class Schedule:
         wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the driver has ended")
 
     def _start(self, *command: str) -> subprocess.Popen:
-        java = " ".join((f"-Djava.io.tmpdir={self.folder}", *SPARK_OPTIONS))
-        config = {
-            **SPARK_CONFIG,
-            "spark.local.dir": self.folder,
-            "spark.sql.warehouse.dir": self.folder / "warehouse",
-            "spark.driver.extraJavaOptions": f'"{java}"',
-        }
-        words = " ".join(f"--conf {key}={value}" for key, value in config.items())
-        environment = {
-            **os.environ,
-            "PYTHONPATH": python_path(),
-            "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
-            "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
-        }
         self._runs += 1
-        with self._log().open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, *command], stdout=log, stderr=log, env=environment, start_new_session=True
-            )
+        return start_run(self.folder, self._log(), *command)
 
     def batches(self) -> set[int]:
         """The batches whose output is complete: Spark writes _SUCCESS last."""
@@ -161,13 +137,8 @@ def group(unique):
 
 @pytest.fixture
 def schedule(kafka, orders, group):
-    folder = Path(tempfile.mkdtemp(prefix="sgn-"))
-    yield Schedule(folder, kafka.bootstrap, orders, group)
-    with suppress(psutil.Error):
-        mine = psutil.Process().children(recursive=True)
-        left = [each for each in mine if each.is_running() and str(folder) in " ".join(each.cmdline())]
-        kill_processes(lambda: left)
-    shutil.rmtree(folder, ignore_errors=True)
+    with runs_folder() as folder:
+        yield Schedule(folder, kafka.bootstrap, orders, group)
 
 
 def all_done(bootstrap, group) -> bool:
@@ -194,23 +165,6 @@ def test_a_run_of_one_batch_completes_it(kafka, orders, group, schedule):
     kafka.produce(orders, numbers(BATCH))
     assert schedule.run() == 0, schedule.log_of_run()
     assert schedule.values() == numbers(BATCH)
-    assert all_done(kafka.bootstrap, group)
-
-
-@pytest.mark.soak
-def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, orders, group, schedule):
-    """Killed after a batch is written and before Spark's commit, and after the last batch; then a good run."""
-    kafka.produce(orders, numbers(RUN))
-    assert schedule.run_killed("after", 2)
-    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0, 1}, {0, 1}, {0})
-
-    kafka.produce(orders, numbers(RUN, RUN))
-    assert schedule.run_killed("end", 0)
-    assert schedule.values() == numbers(2 * RUN)
-
-    kafka.produce(orders, numbers(RUN, 2 * RUN))
-    assert schedule.run() == 0, schedule.log_of_run()
-    assert schedule.values() == numbers(3 * RUN)
     assert all_done(kafka.bootstrap, group)
 
 

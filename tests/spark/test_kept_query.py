@@ -1,8 +1,5 @@
 """keep_running: within one process a query gets through a bad record and an outage, and ends where it has to."""
 
-import time
-from pathlib import Path
-
 import pytest
 
 from tests.support.dead_letters import read_dead_letters
@@ -16,7 +13,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 RECORDS = 16
 FEW_TRIES = {"share.isolation.base": RECORDS, "share.delivery.count.limit": 3}
 THROUGH_S = 240
-AWAY_S = 300
 
 
 def assert_the_poison_alone_is_a_dead_letter(kafka, queue: ShareJob, running: RunningQuery) -> None:
@@ -49,14 +45,15 @@ def test_a_poison_record_becomes_a_dead_letter_within_one_process(kafka, topic, 
     assert running.error() == "", "a query that was stopped is not started again"
 
 
-def away_and_back(kafka, topic, job, start, flag: Path, until) -> None:
-    """The service behind the query is away until the condition holds: nothing is given up, all is accepted."""
-    orders, dlq = topic("orders"), topic("dlq")
+@pytest.mark.slow
+def test_while_a_service_is_away_no_record_is_given_up(kafka, topic, job, start, tmp_path):
+    """Longer than the records have tries: some are quarantined."""
+    orders, dlq, flag = topic("orders"), topic("dlq"), tmp_path / "away"
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, **FEW_TRIES, **{"errors.deadletterqueue.topic.name": dlq})
     flag.touch()
     running = start(queue.query("a", away=str(flag), kept=True))
-    until(running)
+    running.wait(lambda: len(running.events("started")) > 4, "it has failed four times")
     assert not running.over(), running.error()
     flag.unlink()
     wait_until(lambda: describe(queue).lag() == 0, timeout_s=THROUGH_S, what="all records are done")
@@ -64,26 +61,6 @@ def away_and_back(kafka, topic, job, start, flag: Path, until) -> None:
     queue.output().assert_exactly_once(numbers(RECORDS))
     assert describe(queue).archived() == 0
     assert read_dead_letters(kafka.bootstrap, dlq) == []
-
-
-@pytest.mark.slow
-def test_while_a_service_is_away_no_record_is_given_up(kafka, topic, job, start, tmp_path):
-    """Longer than the records have tries: some are quarantined."""
-
-    def four_failures(running: RunningQuery) -> None:
-        running.wait(lambda: len(running.events("started")) > 4, "it has failed four times")
-
-    away_and_back(kafka, topic, job, start, tmp_path / "away", four_failures)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(AWAY_S + 600)
-def test_a_service_is_away_for_minutes_and_no_record_is_given_up(kafka, topic, job, start, tmp_path):
-    def minutes(running: RunningQuery) -> None:
-        end_s = time.monotonic() + AWAY_S
-        wait_until(lambda: running.over() or time.monotonic() > end_s, timeout_s=2 * AWAY_S, what="the outage ends")
-
-    away_and_back(kafka, topic, job, start, tmp_path / "away", minutes)
 
 
 def test_what_a_person_must_mend_is_not_started_again(orders, job, start):

@@ -42,22 +42,6 @@ def test_a_killed_driver_replays_its_batch_or_others_get_the_records(kafka, topi
     other.wait(lambda: describe(left).lag() == 0, "the last batch is completed")
 
 
-def test_a_driver_killed_with_the_coordinator_replays_its_batch(kafka, topic, job, program, start):
-    """Killed in mid-batch; restarted within the session."""
-    orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
-
-    driver = program()
-    killed = driver.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
-    plan = logged_plan(killed, 1)
-    driver.kill()
-    assert kill_coordinators()
-
-    start(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
-    assert_whole_and_replayed(queue.output(), plan)
-
-
 def test_a_driver_killed_twice_once_with_the_coordinator_replays_both_batches(kafka, topic, job, program):
     """Killed in mid-batch twice, the second time with the coordinator; restarted within the session each time."""
     orders = topic("orders")

@@ -62,6 +62,7 @@ def assert_only_the_poison_is_archived(queue: ShareJob, produced: int, poison: s
 
 
 # With the test below, each pair of these choices: all eight take eight minutes, most of it waiting for backoff.
+@pytest.mark.slow  # its short form is the poison of test_kept_query.py
 @pytest.mark.parametrize("records", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("names", "trigger", "kill_coordinator"),

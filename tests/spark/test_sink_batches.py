@@ -1,5 +1,5 @@
-"""The sink in foreachBatch, what a dead letter holds, explicit mode, stale receipts, tries that are used up, and the
-breaker: one small query each."""
+"""The sink in foreachBatch, what a dead letter holds, explicit mode, and stale receipts:
+one small query each."""
 
 import pytest
 
@@ -157,18 +157,6 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
     assert [(header["key"], header["value"]) for header in row["headers"]] == [("trace", b"1")]
 
 
-@pytest.mark.slow
-def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start):
-    """The service behind the sink is away: what it releases at once comes again with the next run, not in this one."""
-    queue = job(orders, maxOffsetsPerTrigger=40)
-    puts_off = {"columns": {"acknowledgement": "'release'"}, "sink": "sharegroup", "sink_options": queue.sink_options()}
-    for tries in (1, 2):
-        run = start(queue.query("a", trigger="available_now", **puts_off)).wait_over()
-        assert not run.error()
-        after = describe(queue)
-        assert ({each.releases for each in runs_of(queue)}, after.lag()) == ({tries}, 100)
-
-
 # --- replays that decide anew
 
 
@@ -209,29 +197,6 @@ def test_explicit_mode_releases_undecided_records_and_not_gaps(kafka, topic, job
 
 
 @pytest.mark.slow
-def test_undecided_records_come_again_after_a_restart_in_implicit_mode(orders, job, start):
-    """It is stopped between two ticks: its batch is committed, and the group has not heard of that yet."""
-    queue = job(orders, **EXPLICIT)
-    passes_over = queue.query(
-        "a",
-        columns=EVERY,
-        where="int(text) % 2 = 0",
-        sink="acknowledge+replace",
-        sink_options=queue.sink_options(),
-        trigger="1 hour",
-    )
-    stopped = start(passes_over)
-    stopped.wait(lambda: (passes_over.checkpoint_path / "commits" / "0").exists(), "the batch is committed")
-    stopped.stop()
-    implicit = {"share.acknowledgement.mode": "implicit"}
-    query = queue.query(
-        "a", options=implicit, columns=EVERY, sink="acknowledge+replace", sink_options=queue.sink_options()
-    )
-    wait_done(start(query), queue)
-    accepted(queue).assert_exactly_once(numbers(100))
-
-
-@pytest.mark.slow
 def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, start):
     queue = job(orders, **EXPLICIT)
     for _ in range(2):
@@ -242,19 +207,6 @@ def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, s
     sink = queue.sink_options()
     wait_done(start(queue.query("b", columns=EVERY, sink="acknowledge+replace", sink_options=sink)), queue)
     accepted(queue).assert_exactly_once(numbers(100))
-
-
-@pytest.mark.slow
-def test_the_drivers_log_names_records_undecided_up_to_the_limit(orders, job, start, shared_program):
-    queue = job(orders, **EXPLICIT, **{"share.delivery.count.limit": 2})
-    filtered = "int(text) < 90"
-    query = start(
-        queue.query("a", columns=EVERY, where=filtered, sink="acknowledge+replace", sink_options=queue.sink_options())
-    )
-    wait_done(query, queue)
-    shared_program.get().wait_said(f"share group {queue.group} archived 10 record(s)")
-    shared_program.get().wait_said(f"{orders}-0 offsets 90 to 99. With errors.deadletterqueue.topic.name")
-    assert describe(queue).archived() == 10
 
 
 # --- receipts
@@ -276,33 +228,3 @@ def test_a_stale_row_is_logged_and_the_rest_is_acknowledged(orders, job, start, 
     assert not query.over()
     seen = queue.seen().groupby("text")["deliveryCount"].max()
     assert seen["7"] == seen["8"] == 2  # of 7 nothing was said then: accepted, as implicit mode has it
-
-
-@pytest.mark.slow
-def test_on_stale_receipt_fail_stops_the_query_and_acknowledges_nothing(orders, job, start):
-    queue = job(orders)
-    sink = queue.sink_options(onStaleReceipt="fail")
-    options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": sink}
-    error = start(queue.query("a", **options)).wait_over().error()
-    assert "StaleReceipts" in error and f"{orders}-0@7 (1)" in error
-    assert describe(queue).lag() == 2
-    mended = start(queue.query("a", columns=EVERY, sink="acknowledge+replace", sink_options=sink))
-    wait_done(mended, queue)
-    accepted(queue).assert_exactly_once(numbers(100)[7:9])
-
-
-# --- the breaker
-
-
-@pytest.mark.slow
-def test_too_many_rejects_stop_the_query_and_go_back(orders, topic, job, start):
-    queue = job(orders)
-    sink = queue.sink_options(**{DLQ_NAME: topic("dlq"), "errors.deadletterqueue.max.reject.ratio": 0.3})
-    bad_deploy = {"acknowledgement": "if(int(text) % 2 = 0, 'reject', 'accept')"}
-    error = start(queue.query("a", columns=bad_deploy, sink="sharegroup", sink_options=sink)).wait_over().error()
-    assert "TooManyRejects" in error and "50 of the last 100" in error and "0.3" in error
-    assert (describe(queue).archived(), describe(queue).archiving(), describe(queue).lag()) == (0, 0, 50)
-    mended = start(queue.query("a", columns=EVERY, sink="acknowledge+replace", sink_options=sink))
-    wait_done(mended, queue)
-    accepted(queue).assert_exactly_once(numbers(100)[::2])
-    assert describe(queue).archived() == 0

@@ -87,12 +87,3 @@ def test_a_replay_replaces_what_the_archive_has_of_its_batch(orders, job, start,
     wait_done(start(queue.query("a", sink=f"{step}+replace", **decides)), queue)
     assert archive_dataset(archive).to_table()["deliveryCount"].to_pylist() == archived
     assert describe(queue).archived() == len(archived)
-
-
-@pytest.mark.slow
-def test_the_limit_on_rejects_counts_the_records_without_a_row(orders, job, start):
-    queue = job(orders)
-    sink = queue.sink_options(**{"errors.deadletterqueue.max.reject.ratio": "0.5"})
-    only = {"columns": {"acknowledgement": "'reject'"}, "where": "int(text) % 10 = 3", "sink_options": sink}
-    wait_done(start(queue.query("a", sink="acknowledge+replace", **only)), queue)
-    assert describe(queue).archived() == 10

@@ -2,27 +2,19 @@
 killed."""
 
 import json
-import os
-import shutil
 import subprocess
-import sys
-import tempfile
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pytest
 
 from coordinator.admin.admin import Admin
-from tests.support.coordinator_process import has_ended, kill_coordinators
 from tests.support.dead_letters import read_dead_letters
 from tests.support.imports import ROOT
-from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.postgres import PostgresServer, programs
 from tests.support.share_job import numbers
-from tests.support.spark_program import KILL_TIMEOUT_S, SPARK_CONFIG, kill_processes
+from tests.support.spark_runs import kill_run, runs_folder, start_run
 from tests.support.waiting import wait_until
 from tools.bootstrap import DELTA_JARS, ICEBERG_JARS, OLDEST_SPARK_WITH_START, SPARK_WITHOUT_START
 
@@ -92,10 +84,7 @@ class Runs:
         job = self._start(point, str(call), str(reached))
         wait_until(lambda: reached.exists() or job.poll() is not None, timeout_s=RUN_TIMEOUT_S, what=point)
         assert reached.exists(), self._log().read_text(errors="replace")
-        killed = kill_processes(lambda: [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)])
-        kill_coordinators()
-        assert job.wait(KILL_TIMEOUT_S) == -9
-        wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the job has ended")
+        kill_run(job)
 
     def table(self) -> list[str]:
         """The values in the table at the end of the newest run."""
@@ -113,42 +102,19 @@ class Runs:
 
 def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str) -> subprocess.Popen:
     """Start a module, which begins a session of Spark with this table format."""
-    java = " ".join((f"-Djava.io.tmpdir={folder}", *SPARK_OPTIONS))
     needs_jars = bool(table_format.jars)
     jars = list((ROOT / ".build" / table_format.jars).glob("*.jar")) if needs_jars else []
     assert bool(jars) == needs_jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
-    config = {
-        **SPARK_CONFIG,
-        **{key: value.format(folder=folder) for key, value in table_format.settings.items()},
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.local.dir": folder,
-        "spark.sql.warehouse.dir": folder / "warehouse",
-        "spark.driver.extraJavaOptions": f'"{java}"',
-    }
-    words = " ".join(f"--conf {key}={value}" for key, value in config.items())
-    spark = [str(ROOT / ".build" / f"pyspark-{table_format.spark}")] if table_format.spark else []
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*spark, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
-        "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
-    }
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", *command], stdout=output, stderr=output, env=environment, start_new_session=True
-        )
+    settings = {key: value.format(folder=folder) for key, value in table_format.settings.items()}
+    settings["spark.jars"] = ",".join(map(str, jars))
+    spark = ROOT / ".build" / f"pyspark-{table_format.spark}" if table_format.spark else None
+    return start_run(folder, log, "-m", *command, settings=settings, spark=spark)
 
 
 @pytest.fixture
 def folder():
-    """A folder; processes that a test left there end with it."""
-    path = Path(tempfile.mkdtemp(prefix="sgt-"))
-    yield path
-    with suppress(psutil.Error):
-        mine = psutil.Process().children(recursive=True)
-        left = [each for each in mine if each.is_running() and str(path) in " ".join(each.cmdline())]
-        kill_processes(lambda: left)
-    shutil.rmtree(path, ignore_errors=True)
+    with runs_folder() as path:
+        yield path
 
 
 @pytest.fixture

@@ -163,20 +163,6 @@ def test_available_now_runs_with_kills_between_write_all_once(kafka, topic, job,
 
 
 @soak_on_both
-def test_a_program_completes_the_batch_of_a_run_that_is_over(kafka, topic, job, spark, version):
-    orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, **LONG)
-    program = spark(version)
-    for records in (RECORDS, RECORDS + 100):
-        run(program, queue.query("a", trigger="available_now", completes=True))
-        queue.output().assert_exactly_once(numbers(records))
-        after = describe(queue)
-        assert (after.lag(), after.acquired(), after.active_members()) == (0, 0, 0), "others wait for nothing"
-        kafka.produce(orders, numbers(100, records))
-
-
-@soak_on_both
 def test_the_wrapper_for_available_now_is_refused_by_name(kafka, topic, job, spark, version):
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
