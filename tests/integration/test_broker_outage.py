@@ -10,7 +10,6 @@ import pytest
 from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.protocol.errors import OutageTooLong
 from coordinator.protocol.messages import NextPlan, StartPlan
 from coordinator.protocol.values import AcquiredRange
 from share_source.executor import consumers
@@ -97,22 +96,6 @@ def test_queries_keep_their_batches_through_an_outage_longer_than_their_sessions
     assert log.count("no answer for") == 1, log
     told = [line for line in log.splitlines() if "the process was paused" not in line]  # a slow machine
     assert sum(" WARNING " in line or " ERROR " in line for line in told) <= 10, log
-
-
-@pytest.mark.slow
-def test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout(kafka, query, runtime):
-    patient, hasty = query("m1"), query("m2", patience_ms=4_000)
-    plan = take(patient)
-    kafka.proxy.cut()
-    with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(take, patient, plan.plan_id)
-        with pytest.raises(OutageTooLong) as raised:
-            take(hasty)
-        assert not asked.done()
-        kafka.proxy.heal()
-        assert held(asked.result(120))
-    for part in (kafka.proxied_bootstrap, str(runtime), "4000 ms (share.broker.outage.timeout.ms)"):
-        assert part in str(raised.value)
 
 
 @pytest.mark.slow

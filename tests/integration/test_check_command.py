@@ -9,7 +9,6 @@ from confluent_kafka.admin import AdminClient
 
 from sharegroup.__main__ import run
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.standalone import TOKEN, write_secret
 
 pytestmark = pytest.mark.broker
 
@@ -82,13 +81,3 @@ def test_a_broker_that_makes_topics_is_led_to_make_none(checked):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         made = {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
         assert made == {orders}, "only Kafka's own"
-
-
-def test_a_standalone_coordinator_that_is_away_is_named(checked, topic, tmp_path):
-    token = write_secret(tmp_path / "token", TOKEN)
-    endpoint = {"share.coordinator.endpoint": "localhost:1", "share.coordinator.token.file": str(token)}
-    status, lines = checked({"subscribe": topic("orders"), **endpoint})
-    assert status == 1
-    wrong = [line for line in lines if line.startswith("wrong")]
-    assert wrong[0].startswith("wrong  source: CoordinatorUnreachable: ")
-    assert "localhost:1" in wrong[0]

@@ -10,9 +10,7 @@ from coordinator.core.commands import CreateGroup
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DeleteGroup, DeleteOffsets
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
-    GroupIdNotFound,
     GroupTakenOver,
-    InvalidReset,
     MembersNotKnown,
 )
 from coordinator.protocol.messages import JoinGroup
@@ -96,13 +94,6 @@ def test_a_forced_action_that_is_executed_takes_the_group(hosts):
         one_host.handle(AGAIN)
 
 
-def test_an_impossible_forced_reset_takes_no_group(hosts):
-    one_host, other = hosts
-    with pytest.raises(InvalidReset):
-        other.handle(AlterOffsets(**FORCED, to="newest", execute=True))
-    assert one_host.handle(AGAIN).executed
-
-
 def test_a_dry_run_with_force_waits_for_members_of_a_restarted_coordinator(hosts, topic):
     with contextlib.closing(Hosts(topic)) as stores:
         loop = one_partition(CoordinatorRuntime(stores("one")))
@@ -116,11 +107,3 @@ def test_a_dry_run_with_force_waits_for_members_of_a_restarted_coordinator(hosts
         first_ms = wait_ms()
         wait_until(lambda: wait_ms() < first_ms, what="the wait comes to its end")
         loop.close()
-
-
-@pytest.mark.parametrize("action", [AlterOffsets, DeleteGroup])
-def test_a_forced_action_on_a_mistyped_group_writes_nothing(hosts, topic, action):
-    with pytest.raises(GroupIdNotFound):
-        hosts[1].handle(action(group_id="biling", force=True, execute=True))
-    with contextlib.closing(Hosts(topic)) as looking:
-        assert looking("three")._inspect("biling").is_empty

@@ -28,17 +28,17 @@ from coordinator.protocol.host_records import (
     REQUESTS,
 )
 from coordinator.protocol.messages import Heartbeat
-from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.topics import ALL, ensure
 from coordinator.service.requests.audit import AUDIT
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.partition_count import prepared
-from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from sharegroup.option_check import of_source
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import acl, client_of, grant, grant_all, guarded_broker
 from tests.support.host import Host, acquired
+from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("runtime")]
@@ -100,14 +100,7 @@ def acls():
 
 def state_of(broker):
     """The state topic as an administrator of the cluster has it."""
-    return StateTopic(
-        cluster=KafkaCluster(broker.bootstrap, {}, 15_000),
-        bootstrap_servers=broker.bootstrap,
-        kafka_config={},
-        partitions=4,
-        write_timeout_ms=5_000,
-        broker_timeout_ms=15_000,
-    )
+    return state_topic(broker, STATE_TOPIC, 4, write_timeout_ms=5_000)
 
 
 def delete(broker, *names):
@@ -294,17 +287,6 @@ def test_missing_topics_are_named_with_the_command_to_create_them(guarded, owned
 
     wait_until(lambda: counts() == [PARTITIONS] * 3, what="each topic has its partitions")
     two.join(group, orders, "b")
-
-
-@pytest.mark.slow
-def test_topics_of_more_partitions_are_used(guarded, owned, hosts, orders):
-    _, group, _ = owned
-    delete(guarded, *ALL)
-    for topic in ALL:
-        guarded.admin.create_topics([NewTopic(topic, PARTITIONS + 2, 1)])[topic].result(60)
-    wait_until(lambda: {*ALL} <= {*guarded.admin.list_topics(timeout=60).topics}, what="the topics are seen")
-    hosts(MEMBER).join(group, orders, "b")
-    delete(guarded, *ALL)
 
 
 def test_requests_go_on_when_the_topics_are_deleted_and_made_anew(guarded, owned, hosts, orders):

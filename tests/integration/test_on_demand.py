@@ -77,15 +77,6 @@ def join(orders):
         session.close()
 
 
-def coordinators(directory):
-    found = []
-    for path in directory.glob("endpoint-*.json"):
-        pid = int(json.loads(path.read_bytes())["pid"])
-        if psutil.pid_exists(pid):
-            found.append(pid)
-    return found
-
-
 def endpoint_file(runtime):
     (path,) = runtime.glob("endpoint-*.json")
     return path

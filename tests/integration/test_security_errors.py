@@ -4,14 +4,12 @@ is not called unreachable."""
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from coordinator.client.client import CoordinatorClient
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,
     BrokerSecurityFailed,
     BrokerSpeaksOtherwise,
-    CoordinatorUnreachable,
     DeadLetterTopicNotAuthorized,
     TopicNotAuthorized,
 )
@@ -71,10 +69,6 @@ def test_an_unknown_host_is_named_at_once():
         cluster_metadata(UNKNOWN_HOST, {})
 
 
-def test_one_known_host_of_several_is_enough(guarded):
-    assert cluster_metadata(f"{UNKNOWN_HOST},{guarded.bootstrap}", {}).cluster_id
-
-
 def test_a_topic_that_may_not_be_seen_is_not_called_missing(guarded):
     hidden = guarded.create_topic("hidden")
     with pytest.raises(TopicNotAuthorized, match=f"may not see topic {hidden}"):
@@ -86,9 +80,3 @@ def test_an_invisible_dead_letter_topic_is_not_called_missing(guarded):
     grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
     with pytest.raises(DeadLetterTopicNotAuthorized, match=f"may not see dead letter topic {hidden}"):
         load(guarded.proxied_bootstrap, subscribe=orders, **{"errors.deadletterqueue.topic.name": hidden})
-
-
-def test_a_coordinators_unknown_host_is_named_at_once(monkeypatch):
-    monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "a-token-of-enough-characters")
-    with pytest.raises(CoordinatorUnreachable, match=r"address lookup failed for nosuch\.invalid:9999"):
-        CoordinatorClient.connect("unused:1", {}, endpoint="nosuch.invalid:9999")

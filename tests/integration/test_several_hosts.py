@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from coordinator.protocol.admin_messages import ListGroups
 from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidRequest
-from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat
+from coordinator.protocol.messages import AcquireRecords, Heartbeat
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.store import StoreRefused
@@ -39,20 +38,6 @@ def shared(kafka, topic, unique, hosts, patience):
     assert not two.owns(group)
     one.topic = two.topic = orders
     return one, two, first, second
-
-
-@pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_a_look_at_a_group_of_a_silent_owner_knows_no_member(shared):
-    one, two, first, _ = shared
-    group_id = first["group_id"]
-    (listed,) = two.ask(ListGroups(group_ids=(group_id,), group_id=group_id)).groups
-    assert (listed.state, listed.coordinator) == ("STABLE", "")
-    one.be_silent()
-    described = two.ask(DescribeGroup(group_id=group_id))
-    assert (described.state, described.coordinator) == ("UNKNOWN", "")
-    (listed,) = two.ask(ListGroups(group_ids=(group_id,), group_id=group_id)).groups
-    assert listed.state == "UNKNOWN"
-    assert one.owns(group_id)
 
 
 @pytest.mark.parametrize("patience", [2.0], indirect=True)

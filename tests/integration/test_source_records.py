@@ -9,7 +9,6 @@ import pytest
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
 from coordinator.dead_letters.record_format import Origin, dead_letter, parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
-from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
 from tests.support.kafka_log import messages_of
 from tests.support.waiting import wait_until
@@ -121,43 +120,7 @@ def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
     wait_until(compacted, what="the log is compacted", interval_s=0.3)
 
 
-@pytest.mark.slow
-def test_a_missing_topic_has_no_original_records(kafka, unique):
-    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
-        found = list(originals.read(unique("nowhere"), 0, [0, 1]))
-
-    assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
-
-
-@pytest.mark.slow
-def test_an_unreachable_broker_raises_and_reports_no_record_absent(kafka, topic):
-    name = topic()
-    kafka.produce(name, ["x"] * 3)
-    with contextlib.closing(SourceRecordReader(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:
-        assert len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3
-        kafka.proxy.cut()
-        try:
-            with pytest.raises(BrokerNotReachable):
-                list(cut_off.read(name, 0, [0, 1, 2]))
-        finally:
-            kafka.proxy.heal()
-        wait_until(lambda: len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3, what="it is read again")
-
-
 # --- dead letters
-
-
-def test_dead_letters_are_written_with_their_headers_into_their_partition(kafka, topic, writer):
-    dlq = topic("dlq", partitions=3)
-    letters = dead_letters_of(range(10), partition=4)
-
-    assert [w.status for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
-
-    found = messages_of(kafka.bootstrap, dlq)
-    assert [m.partition() for m in found] == [1] * 10
-    assert [parse_headers(m.headers()).origin for m in found] == [each.origin for each in letters]
-    assert [(m.key(), m.value()) for m in found] == [(b"k", b"v")] * 10
-    assert [tuple(m.headers()) for m in found] == [each.headers for each in letters]
 
 
 def test_a_too_large_dead_letter_leaves_headers_and_its_neighbours_whole(kafka, topic, writer):

@@ -17,7 +17,6 @@ from coordinator.service.server.listener import Listener
 from tests.support.host import TOKEN, Host, acquired, patient
 from tests.support.standalone import TOKEN as STANDALONE_TOKEN
 from tests.support.standalone import StandaloneProcess
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -127,36 +126,3 @@ def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_p
         assert later.rejoin(orders, first) == first
         assert (later.owns(group), one.owns(group)) == (False, True)
         assert sorted(held + acquired(later, first)) == list(range(20))
-
-
-def test_a_group_goes_to_the_coordinator_whose_members_alone_ask_for_it(start, orders, unique):
-    """As where a coordinator that was away is back, and its members with it."""
-    groups, first, second = [unique("billing") for _ in range(2)], start("standalone"), start("standalone")
-    goes, _ = (first.join(group, orders, "a") for group in groups)
-    held = acquired(first, goes)
-    there = second.join(groups[0], orders, "b")
-    assert first.owns(groups[0]), "its own member has just asked"
-    first.coordinator.hosts._idle_s = 0.0  # as after the idle timeout
-
-    def owned_there():
-        return second.rejoin(orders, there) == there and second.owns(groups[0])
-
-    wait_until(owned_there, what="the group is at the coordinator that is asked for it")
-    assert first.rejoin(orders, goes) == goes, "the other member is passed on"
-    assert sorted(held + acquired(second, there)) == list(range(20)), "and has kept its records"
-    assert [[each.owns(group) for each in (first, second)] for group in groups] == [[False, True], [True, False]]
-
-
-@pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_pruning_takes_only_groups_whose_owner_is_gone(start, orders, unique):
-    group, one, standalone = unique("billing"), start("one"), start("standalone")
-    one.join(group, orders, "a")
-
-    def wake():
-        standalone.coordinator.state._wake(group)
-        return standalone.owns(group)
-
-    assert not wake()
-    assert one.owns(group)
-    one.be_silent()
-    wait_until(wake, what="the standalone coordinator has taken it")

@@ -87,25 +87,16 @@ class Host:
     def gateway(self) -> Any:
         return self.coordinator.hosts.gateway
 
-    def pass_on(
-        self,
-        group: str,
-        request: Any,
-        request_id: str | None = None,
-        name: str = "",
-        body: bytes = b"",
-        *,
-        is_action: bool = False,
-    ) -> Any:
+    def pass_on(self, group: str, request: Any, name: str = "", body: bytes = b"") -> Any:
         """Ask the group's owner directly, with an id of the test's own."""
         answer = self.gateway.pass_on(
             group,
             self.gateway.owner_of(group),
             name or type(request).__name__,
             body or encode(request),
-            request_id=request_id or uuid.uuid4().hex,
+            request_id=uuid.uuid4().hex,
             protocol=str(PROTOCOL),
-            is_action=is_action,
+            is_action=False,
             waits_s=0,
             is_patient=True,
         )
