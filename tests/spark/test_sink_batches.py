@@ -28,27 +28,6 @@ def wait_done(query, queue) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["acknowledge", pytest.param("write", marks=pytest.mark.soak)])
-def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, topic, job, start, step):
-    """sharegroup.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
-    dlq = topic("dlq", partitions=2)
-    queue = job(orders, maxOffsetsPerTrigger=40)
-    ends = {
-        "acknowledgement": """case int(text) % 10 when 3 then 'reject'
-                                   when 5 then if(deliveryCount = 1, 'release', 'accept') else 'accept' end"""
-    }
-    query = start(
-        queue.query("a", columns=ends, sink=f"{step}+replace", sink_options=queue.sink_options(**{DLQ_NAME: dlq}))
-    )
-    wait_done(query, queue)
-    rejected = {n for n in numbers(100) if n.endswith("3")}
-    accepted(queue).assert_exactly_once(set(numbers(100)) - rejected)
-    late = accepted(queue).rows[accepted(queue).rows["deliveryCount"] > 1]
-    assert set(late["deliveryCount"]) == {2} and {value[-1] for value in late["value"]} == {"5"}
-    assert sorted(letter.value.decode() for letter in read_dead_letters(kafka.bootstrap, dlq)) == sorted(rejected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "again", "keeps"),
     [
