@@ -271,7 +271,7 @@ def send(server: HostileServer, name: str, examples: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_body_gets_a_reply_or_a_named_error(server, name):
-    send(server, name, 100 if name in {*WITH_ROWS, "DecideRecords"} else 30)
+    send(server, name, 50 if name in {*WITH_ROWS, "DecideRecords"} else 15)
 
 
 def test_after_all_of_it_the_server_serves_with_bounded_memory(server):
