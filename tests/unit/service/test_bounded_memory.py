@@ -1,5 +1,5 @@
-"""The service's memory of shrunk logs, delays and log lines does not grow with their number in the past, and that of
-Python's reader not with the size of the records."""
+"""The memory of log lines does not grow with their number in the past, and that of Python's reader not with the size of
+the records."""
 
 import logging
 from typing import Any
@@ -29,19 +29,6 @@ def test_keys_of_log_lines_that_name_groups_are_forgotten(
         log.warn(f"group {n}", "a line")
     log.warn("group 9", "a line")
     assert len(caplog.records) == 10 and len(log._known) == 3
-
-
-def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_lines, "MOST_KEYS", 2)
-    running.join(starting_offsets="earliest")
-    number = ""
-    for end in (10, 20, 30, 40):
-        running.cluster.logs["orders", 0] = (0, end)
-        number = running.next(number).plan_id
-        running.start(number)
-        running.cluster.logs["orders", 0] = (0, end - 5)
-        running.next(number)
-    assert 0 < len(running.service.lost_logs._once._known) <= 2
 
 
 def records_of(most_bytes: int, fields: dict[str, Any]) -> list[Message]:
