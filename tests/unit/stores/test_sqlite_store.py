@@ -114,7 +114,7 @@ def change(path, statement, *values):
 def test_a_link_to_the_file_is_the_same_store(path, reopen, tmp_path):
     reopen()
     (tmp_path / "link.db").symlink_to(path)
-    with pytest.raises(StateStoreInUse):
+    with pytest.raises(StateStoreInUse, match=f"process {os.getpid()}"):
         SqliteStore(tmp_path / "link.db")
 
 
