@@ -8,9 +8,16 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
+from coordinator.config.resolved import ServerConfig
+from coordinator.protocol.errors import (
+    ConfigOutOfBounds,
+    CoordinatorNotAvailable,
+    GroupMaxSizeReached,
+    MaxGroupsReached,
+    StateStoreInUse,
+)
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.messages import DescribeGroup, GroupDescription
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import LaunchSettings, decode_answer, encode
 from coordinator.service import coordinator as coordinator_module
@@ -18,6 +25,8 @@ from coordinator.service.coordinator import Coordinator
 from coordinator.service.open_state import open_state
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.audit import AUDIT
+from tests.support.fake_cluster import cluster_with_orders
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -83,3 +92,26 @@ def test_a_coordinator_that_does_not_start_ends_what_it_began(settings, servers,
     for server in servers:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", server.port), 5)
+
+
+def test_a_coordinator_keeps_its_limits_of_groups_members_and_configs(settings, servers, monkeypatch):
+    monkeypatch.setattr(coordinator_module, "KafkaCluster", lambda *given: cluster_with_orders(end=1))
+    most = {"group.share.max.size": "1", "group.share.max.groups": "1", "group.share.max.session.timeout.ms": "50000"}
+
+    def join(group_id="billing", member_id="m1", **fields):
+        joins = JoinGroup(group_id=group_id, member_id=member_id, process_id="p", topics=("orders",), **fields)
+        asker = Asker(Caller(), "a peer", str(PROTOCOL))
+        try:
+            return decode_answer(servers[0].requests.answer("JoinGroup", pa.py_buffer(encode(joins)), asker))
+        except CoordinatorNotAvailable:  # a slow disk made it stand still
+            return None
+
+    with closing(Coordinator(settings, "token", limits=ServerConfig.parse(most))):
+        wait_until(join, what="the first member has joined")
+        for fields, error in (
+            ({"configs": {"share.session.timeout.ms": "60000"}}, ConfigOutOfBounds),
+            ({"member_id": "m2"}, GroupMaxSizeReached),
+            ({"group_id": "mail"}, MaxGroupsReached),
+        ):
+            with pytest.raises(error):
+                wait_until(lambda fields=fields: join(**fields), what=error.__name__)
