@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from share_sink.errors import InvalidCondition
 from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, kafka_config, settings
+from sharegroup.durations import second_of
 from sharegroup.option_types import Topic, Whole
 from sharegroup.progress_bar import console, plain_table, progress
 
@@ -143,12 +143,7 @@ def _print_table(topic: str, letters: list[DeadLetter]) -> None:
 
 
 def _time(time_ms: int | None) -> str | None:
-    if time_ms is None:
-        return None
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # a producer may write any number
-        return f"{time_ms} ms"
+    return None if time_ms is None else second_of(time_ms, "Z")
 
 
 def _shown(data: bytes | None, max_bytes: int) -> str | None:

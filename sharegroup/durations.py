@@ -22,3 +22,11 @@ def time_of(at_ms: int | None) -> str:
     if at_ms is None:
         return ""
     return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "milliseconds").removesuffix("+00:00")
+
+
+def second_of(at_ms: int, utc: str) -> str:
+    """Returns the time to the second, with ``utc`` behind it; a producer may write a number that is no time."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") + utc
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -171,56 +172,47 @@ def _shown_ends(as_shown: str, topic: str) -> dict[int, int]:
 # --- selection
 
 
+@dataclass
 class _Selection:
     """Selects the dead letters to send, each record once."""
 
-    def __init__(
-        self,
-        report: RedriveReport,
-        selects: Callable[[DeadLetter], bool],
-        to: str | None,
-        max_redrives: int,
-        topics: Mapping[str, int],
-        watch: Callable[[RedriveReport], None],
-        origins: Origins | None = None,
-    ) -> None:
-        self._report = report
-        self._watch = watch
-        self._selects = selects
-        self._to = to
-        self._max_redrives = max_redrives
-        self._topics = topics
-        self._origins = origins
-        self._known: dict[str, Mapping[tuple[str, int], int]] = {}
-        self._seen: dict[tuple[str, int], set[int]] = {}
+    report: RedriveReport
+    selects: Callable[[DeadLetter], bool]
+    to: str | None
+    max_redrives: int
+    topics: Mapping[str, int]
+    watch: Callable[[RedriveReport], None]
+    origins: Origins | None = None
+    _known: dict[str, Mapping[tuple[str, int], int]] = field(default_factory=dict)
+    _seen: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def of(self, messages: Iterable[Message]) -> Iterator[tuple[DeadLetter, str]]:
         """Yields the dead letters to send, with their target topics; the report counts the others. Raises
         RedriveTargetMissing if a target topic does not exist."""
         for message in messages:
-            self._report.read += 1
-            self._watch(self._report)
+            self.report.read += 1
+            self.watch(self.report)
             dead_letter = DeadLetter.of(message)
             kind = self._skip_reason(dead_letter)
             if dead_letter is None or kind:
-                self._report.skip(kind, message)
+                self.report.skip(kind, message)
                 continue
-            target = self._to or dead_letter.origin_topic
-            if target not in self._topics:
-                raise RedriveTargetMissing(topic=target, dlq_topic=self._report.dlq_topic)
+            target = self.to or dead_letter.origin_topic
+            if target not in self.topics:
+                raise RedriveTargetMissing(topic=target, dlq_topic=self.report.dlq_topic)
             yield dead_letter, target
 
     def _skip_reason(self, dead_letter: DeadLetter | None) -> str:
         """Returns the name of the report's count for a dead letter that is not sent; empty if it is sent."""
         if dead_letter is None:
             return "not_dead_letters"
-        if not self._selects(dead_letter):
+        if not self.selects(dead_letter):
             return "not_selected"
         if not dead_letter.has_record:
             return "without_record"
         if refused := self._refused(dead_letter):
             return refused
-        if dead_letter.redrives >= self._max_redrives:
+        if dead_letter.redrives >= self.max_redrives:
             return "redriven_too_often"
         seen = self._seen.setdefault((dead_letter.origin_topic, dead_letter.origin_partition), set())
         if dead_letter.origin_offset in seen:
@@ -232,12 +224,12 @@ class _Selection:
         """Returns the name of the report's count for a dead letter whose headers somebody else may have written; empty
         if the headers match what the group was given."""
         topic, index = dead_letter.origin_topic, dead_letter.origin_partition
-        if self._to is None and is_reserved(topic):
+        if self.to is None and is_reserved(topic):
             return "other_topics"
-        if self._origins is None:
+        if self.origins is None:
             return ""
         if dead_letter.group_id not in self._known:
-            self._known[dead_letter.group_id] = self._origins(dead_letter.group_id)
+            self._known[dead_letter.group_id] = self.origins(dead_letter.group_id)
         given = self._known[dead_letter.group_id]
         if all(topic != known for known, _ in given):
             return "other_topics"

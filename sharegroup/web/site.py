@@ -9,7 +9,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from html import escape
 from itertools import accumulate
@@ -37,7 +36,7 @@ from coordinator.protocol.errors import (
     UnknownTopic,
 )
 from coordinator.protocol.rights import Caller
-from sharegroup.durations import duration
+from sharegroup.durations import duration, second_of
 from sharegroup.top import short
 from sharegroup.web.errors import Away, BadRequest, Forged, NotSignedIn, TooManyOpen
 from sharegroup.web.examinations import Examinations
@@ -373,12 +372,7 @@ def _number(number: float | None) -> str:
 
 
 def _time(time_ms: int | None) -> str:
-    if time_ms is None:
-        return "–"
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):  # a producer may write any number
-        return f"{time_ms} ms"
+    return "–" if time_ms is None else second_of(time_ms, " UTC")
 
 
 def _brief(text: str, most: int = 120) -> str:
