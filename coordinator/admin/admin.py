@@ -383,10 +383,8 @@ class Admin:
     def release_member(
         self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """End the member's session now: others may acquire what the member holds.
-
-        Raises:
-            MemberNotFound, GroupIdNotFound: it does not exist."""
+        """End the member's session now: others may acquire what the member holds. Raises MemberNotFound or
+        GroupIdNotFound if it does not exist."""
         if member_id == "":
             raise InvalidRequest(what="member_id is empty: sharegroup groups --describe --members lists the members.")
         return self._act(

@@ -246,10 +246,8 @@ class HistoryRead(Message, frozen=True):
 
 class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
     """Asks for the history of the record at an offset: who held it, when, and how each delivery ended. The answer has
-    the newest ``limit`` entries.
-
-    Raises:
-        GroupIdNotFound, UnknownSharePartition: the group, or the share partition, does not exist."""
+    the newest ``limit`` entries. Raises GroupIdNotFound or UnknownSharePartition if the group, or the share partition,
+    does not exist."""
 
     topic: str
     partition: PartitionIndex
@@ -378,10 +376,8 @@ class AlterGroupConfigs(Action[Altered], frozen=True):
 class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
     """End the session of a member now, as a timeout would, so that others may acquire its records. If the member's
     process still runs, it joins again. A query then keeps the records that nobody took meanwhile. A ShareConsumer keeps
-    only those in progress, for group.share.in.progress.rebalance.grace.ms.
-
-    Raises:
-        MemberNotFound: the group does not know the member."""
+    only those in progress, for group.share.in.progress.rebalance.grace.ms. Raises MemberNotFound if the group does not
+    know the member."""
 
     member_id: str
 

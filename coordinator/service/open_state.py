@@ -64,10 +64,8 @@ TAKE_OVER_S = 5.0
 
 
 class SqliteState:
-    """All groups in one file, which this process owns.
-
-    Raises:
-        StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors."""
+    """All groups in one file, which this process owns. Raises StateStoreInUse if another process owns the file.
+    :class:`SqliteStore` names the other errors."""
 
     def __init__(self, path: str, runtimes: Runtimes) -> None:
         # The import takes 15 ms, and is useless with the state in Kafka.
@@ -102,10 +100,8 @@ class SqliteState:
 class KafkaState:
     """Each group in its partition of the state topic. ``installation_id``: identifies the coordinator across restarts,
     so that it takes its groups back when it starts. ``endpoint``: the host:port of a standalone coordinator, empty for
-    one on demand.
-
-    Raises:
-        StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors."""
+    one on demand. Raises StateTopicUnfit if the topic can't keep the state. :meth:`StateTopic.ensure` names the other
+    errors."""
 
     is_gone = False
     """Always false: when the state topic is deleted, the coordinator stays, and groups begin anew in a new one."""

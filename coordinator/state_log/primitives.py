@@ -18,9 +18,7 @@ INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
 
 class ByteReader:
     """Reads the bytes of one key or value from the front. ``group_id`` stands in the errors; "?" until it is known.
-
-    Raises:
-        UnreadableRecord: from any method, where the bytes are not what it reads."""
+    Raises UnreadableRecord: from any method, where the bytes are not what it reads."""
 
     __slots__ = ("_at", "_data", "group_id")
 

@@ -47,12 +47,7 @@ def show_history(visit: Visit) -> Response:
     partition, offset = partition_of(visit), visit.number("offset")
     found = visit.admin.history(visit.group_id, partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
     return visit.page(
-        "history.html",
-        group_id=visit.group_id,
-        partition=partition,
-        offset=offset,
-        history=found,
-        begins=begins(found),
+        "history.html", group_id=visit.group_id, partition=partition, offset=offset, history=found, begins=begins(found)
     )
 
 
