@@ -7,6 +7,7 @@ beside confluent_kafka.ShareConsumer are here too, so that such a program change
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from sharegroup.shadowed import check_packages, found_before_pythons
@@ -92,6 +93,9 @@ def __getattr__(name: str) -> object:
         from coordinator.protocol.package_version import package_version
 
         return package_version()
+    if name == "__all__":  # of `import *`: what needs Spark is left out where Spark is missing
+        needs_spark = () if find_spec("pyspark") else ("share_sink", "share_source")
+        return sorted(each for each, module in _MODULES.items() if not module.startswith(needs_spark))
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_packages()

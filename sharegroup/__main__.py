@@ -122,7 +122,7 @@ def _drop_output() -> None:
 def _in_words_of_commands(text: str, arguments: list[str]) -> str:
     """Replace names of a query's options in an error's text: by the names on the command line if the arguments have
     --bootstrap-server, and by that of a coordinator's file if it is a coordinator's command."""
-    if arguments[:1] == ["coordinator"]:
+    if arguments[:1] == ["coordinator"] and not text.startswith("UnknownConfig"):
         return text.replace("kafka.bootstrap.servers", "bootstrap.servers")
     if not any(argument.partition("=")[0] == "--bootstrap-server" for argument in arguments):
         return text

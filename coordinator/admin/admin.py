@@ -25,7 +25,7 @@ from coordinator.admin.arguments import (
     partitions_by_topic,
     wait_of,
 )
-from coordinator.client.client import ENDPOINT, CoordinatorClient
+from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
@@ -72,7 +72,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
-from coordinator.protocol.option_errors import MissingOption
 from coordinator.protocol.rights import Right
 from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 
@@ -137,11 +136,9 @@ class Admin:
         directory: OnDemand | Endpoints
         if config.share_coordinator_endpoint:
             directory = Endpoints.of(self._coordinator_configs, (Right.ADMIN, Right.READ), token)
-        elif self._bootstrap_servers:
+        else:
             directory = self._on_demand = self._find_on_demand()
             self._state_store = directory.state_store
-        else:
-            raise MissingOption(option="bootstrap.servers", why=f"name at least one broker, or {ENDPOINT}.")
         retry_s = min(self._timeout_s, config.share_broker_outage_timeout_ms / 1000)
         self._answer_timeout_s = CALL_TIMEOUT_S if timeout_ms is None else min(CALL_TIMEOUT_S, self._timeout_s)
         self._client = CoordinatorClient(directory, retry_timeout_s=retry_s)

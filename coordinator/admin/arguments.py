@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from coordinator.client.client import ENDPOINT
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import Request
+from coordinator.protocol.option_errors import MissingOption
 
 
 def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -120,11 +123,15 @@ def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
 
     Raises:
         TypeError: ``conf`` is no mapping.
+        MissingOption: neither brokers nor an endpoint are named.
         UnknownKafkaOption, InvalidOption, RefusedOption, UnknownConfig: a property is wrong."""
     given = texts("conf", conf)
     own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}
     coordinator_configs = configs(own)[1]
+    has_endpoint = bool(CoordinatorConfig.parse(coordinator_configs).share_coordinator_endpoint)
     kafka = to_librdkafka(given, TRANSACTIONAL_ID, prefix="", forbidden={})
     check_kafka_config(kafka, prefix="")
     servers = kafka.get("bootstrap.servers", "").strip()
+    if not servers and not has_endpoint:
+        raise MissingOption(option="bootstrap.servers", why=f"name at least one broker, or {ENDPOINT}.")
     return kafka, coordinator_configs, broker_addresses(servers, kafka, prefix="") if servers else ""

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
-from coordinator.protocol.topic_names import EVERYTHING, is_pattern
+from coordinator.protocol.topic_names import EVERYTHING, is_list, is_pattern
 
 DEFAULT_PORT = 9394
 _MIB = 1 << 20
@@ -82,8 +82,8 @@ _SERVER_ROWS = (
     ConfigKey(
         name=SOURCE_KEY,
         default=EVERYTHING,
-        takes="an RE2 pattern of the whole name",
-        is_valid=is_pattern,
+        takes="an RE2 pattern of the whole name, as orders|payments",
+        is_valid=lambda text: is_pattern(text) and not is_list(text),
         ours=True,
         doc="The topics that groups may read. Another topic is refused at the join, left out of a subscription by "
         "pattern, and not copied to a dead letter topic.",
@@ -92,8 +92,8 @@ _SERVER_ROWS = (
     ConfigKey(
         name=DEAD_LETTER_KEY,
         default=EVERYTHING,
-        takes="an RE2 pattern of the whole name",
-        is_valid=is_pattern,
+        takes="an RE2 pattern of the whole name, as orders|payments",
+        is_valid=lambda text: is_pattern(text) and not is_list(text),
         ours=True,
         doc="The topics that groups may have as dead letter topic. Another topic is refused; if a group's stored "
         "config names another topic, its dead letters wait.",

@@ -21,7 +21,7 @@ from coordinator.protocol.admin_messages import Action, AnyAdminRequest
 from coordinator.protocol.allowed_topics import ALL_TOPICS, DEAD_LETTER_KEY, SOURCE_KEY, AllowedTopics
 from coordinator.protocol.errors import GroupNotAllowed, InvalidToken, InvalidTopicPattern, NotAllowed
 from coordinator.protocol.messages import AnyRequest, DescribeGroup
-from coordinator.protocol.topic_names import EVERYTHING, check_pattern, is_allowed
+from coordinator.protocol.topic_names import EVERYTHING, check_pattern, is_allowed, is_list
 from coordinator.protocol.wire import StepDown
 
 SHORTEST_TOKEN = 16
@@ -166,6 +166,9 @@ def _bound(caller: Caller, fields: list[str], line: str, source: str) -> Caller:
         except InvalidTopicPattern as error:
             reason = f"{line} has no valid pattern in {name}= ({error.fields['problem']})."
             raise InvalidToken(source=source, reason=reason) from None
+        if name != "groups" and is_list(pattern):
+            reason = f"{line} has a comma in {name}=, which no name has: write a pattern, as orders|payments."
+            raise InvalidToken(source=source, reason=reason)
     topics = AllowedTopics(
         source=lists.get("topics", EVERYTHING), dead_letters=lists.get("dlq", EVERYTHING), token=str(caller)
     )

@@ -55,6 +55,12 @@ def check_pattern(pattern: str) -> None:
     _compiled(pattern)
 
 
+def is_list(text: str) -> bool:
+    """Whether the text has a comma, which is in no topic's name, and not for a counted repetition: where a pattern
+    belongs, it is a list."""
+    return "," in re.sub(r"\{[\d,]*\}", "", text)
+
+
 def is_pattern(text: str) -> bool:
     """Whether the text is a valid pattern."""
     try:

@@ -94,7 +94,7 @@ def _check_names(names: list[str]) -> None:
     known = {BROKERS, *SERVER_KEYS, *COORDINATOR_KEYS}
     for name in names:
         if name == KAFKA_PREFIX + BROKERS:
-            raise UnknownConfig(key=name, scope=_SCOPE, hint=hint(BROKERS, [BROKERS]))
+            raise UnknownConfig(key=name, scope=_SCOPE, hint=f"write {BROKERS} without a prefix")
         if name not in known and not name.startswith(KAFKA_PREFIX):
             if is_property(name):
                 raise UnknownConfig(key=name, scope=_SCOPE, hint=f"the nearest known one is {KAFKA_PREFIX}{name}")

@@ -44,6 +44,8 @@ def condition(text: str) -> Condition:
     if not parts:
         raise InvalidCondition(condition=text, reason="it is neither NAME=VALUE nor NAME~=REGEX")
     wanted = parts["text"]
+    if parts["sign"] == "=" and wanted.startswith("="):
+        raise InvalidCondition(condition=text, reason="it has two signs =")
     if parts["sign"] == "=":
         return Condition(parts["name"], wanted.__eq__)
     try:

@@ -14,7 +14,7 @@ from coordinator.protocol.errors import StalePlan
 from coordinator.protocol.messages import NextPlan
 from share_source.driver import plan_reader
 from share_source.driver.plan_offset import PlanOffset
-from share_source.errors import QueryStillRuns
+from share_source.errors import ForeignCheckpoint, QueryStillRuns
 from share_source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -27,13 +27,23 @@ def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]
     or stopped in a later batch. A second call, or a call on a newer Spark, changes nothing.
 
     Raises:
+        TypeError: ``query`` is no query, or ``options`` are no mapping.
         QueryStillRuns: the query has not ended; its own reader will complete the batch.
+        ForeignCheckpoint: the query's sources are of other groups.
         ShareGroupError: an option is wrong, or the coordinator refuses the request."""
+    if not hasattr(query, "lastProgress"):
+        raise TypeError(f"complete_run takes the query that has ended, as start() returns it, and no {_kind(query)}")
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options are those of the query's source, as a dict, and no {_kind(options)}")
     parsed = SourceOptions.parse(options)
     if query.isActive:
         raise QueryStillRuns(query=query.name or str(query.id))
     ends = _ends(query.lastProgress, parsed.group_id)
     return [end.plan_id for end in ends if _complete(parsed, end)]
+
+
+def _kind(given: object) -> str:
+    return type(given).__name__
 
 
 def _complete(options: SourceOptions, end: PlanOffset) -> bool:
@@ -58,5 +68,8 @@ def _ends(progress: Any, group_id: str) -> list[PlanOffset]:
         return []
     report = json.loads(progress.json)
     found = [json.loads(text) if isinstance(text := source["endOffset"], str) else text for source in report["sources"]]
+    groups = [end["group"] for end in found if isinstance(end, dict) and "group" in end]
+    if groups and group_id not in groups:
+        raise ForeignCheckpoint(group_id=group_id, checkpoint_group_id=groups[0])
     ends = [PlanOffset.parse(end, group_id) for end in found if isinstance(end, dict) and end.get("group") == group_id]
     return [end for end in ends if end.plan_id]

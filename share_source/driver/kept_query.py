@@ -52,7 +52,7 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
     AvailableNow run is complete.
 
     Raises:
-        TypeError: ``start`` is no function, or does not return a query.
+        TypeError: ``start`` is no function, or does not return a query; or ``max_restarts`` is no number.
         CheckpointChanged: ``start`` returned a query with another checkpoint.
         StreamingQueryException: the query ended with an error that a restart does not mend, or too often.
         Exception: ``start`` raised it, or the Spark session has ended."""
@@ -61,6 +61,8 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
         raise TypeError(
             f"keep_running takes the function that starts the query, as writer.start; this is a {type(given).__name__}"
         )
+    if isinstance(max_restarts, bool) or not isinstance(max_restarts, int | float) or not max_restarts >= 0:
+        raise TypeError(f"max_restarts is a number of restarts, from 0 on, and not {max_restarts!r}")
     log_as_chosen(LOGGERS)
     kept = _KeptQuery(start, max_restarts)
     again = Retrying(retry=retry_if_exception(kept.may_start_again), wait=kept.pause_s, before_sleep=kept.log_restart)

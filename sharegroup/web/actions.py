@@ -210,6 +210,8 @@ def _reset(visit: Visit) -> Values:
     to, at = visit.text("to"), visit.text("at").strip()
     topics = tuple(topic for topic in (visit.text("topic").strip(),) if topic)
     if to in ("earliest", "latest"):
+        if at:
+            raise BadRequest(what=f"{label('at')}: leave it out of a reset to {to}.", field="at")
         return {"to": to, "topics": topics}
     if to == "time":
         try:

@@ -17,7 +17,7 @@ from sharegroup.option_types import Seconds, Whole
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin
-    from coordinator.protocol.rights import Tokens
+    from coordinator.protocol.rights import Right, Tokens
     from sharegroup.doctor.findings import Finding
     from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.site import Site
@@ -125,6 +125,8 @@ def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
         if any(caller.is_bound for _, caller in tokens.holders):
             reason = "the page's own tokens can't have groups=, topics= or dlq=; those of a coordinator's file can."
             raise InvalidToken(source=path, reason=reason)
+        if not any(caller.rights & {Right.READ, Right.ADMIN} for _, caller in tokens.holders):
+            raise InvalidToken(source=path, reason="no token has the right read or admin, with which people sign in.")
         return tokens, f"Its tokens: {path}"
     if config.get(ENDPOINT):
         return None, "Sign in with a token of the coordinators."

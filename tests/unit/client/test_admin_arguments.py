@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.protocol.errors import AdminClosed, InvalidGroupId, InvalidRequest, InvalidReset
 from coordinator.protocol.group_ids import check_group_id
-from coordinator.protocol.option_errors import InvalidOption
+from coordinator.protocol.option_errors import InvalidOption, MissingOption
 from sharegroup import Admin, ShareGroupListener
 
 CONF = {"bootstrap.servers": "localhost:1", "share.coordinator.endpoint": "localhost:1"}
@@ -65,6 +65,12 @@ def test_a_wrong_argument_is_an_error_that_says_how_it_is_written(case: str) -> 
 def test_a_wrong_address_is_refused_when_the_client_is_made(make: Any) -> None:
     with pytest.raises(InvalidOption, match=r"bootstrap\.servers is wrong: 'http://a:1' is not host:port"):
         make({"bootstrap.servers": "http://a:1"})
+
+
+@pytest.mark.parametrize("make", [Admin, ShareGroupListener])
+def test_a_client_without_brokers_and_endpoint_is_refused(make: Any) -> None:
+    with pytest.raises(MissingOption, match=r"at least one broker, or share\.coordinator\.endpoint"):
+        make({})
 
 
 REFUSED: dict[str, tuple[Callable[[Admin], Any], str]] = {

@@ -61,6 +61,10 @@ def test_importing_it_loads_nothing_heavy() -> None:
     assert json.loads(done.stdout) == []
 
 
+def test_a_star_imports_every_name() -> None:
+    assert {*sharegroup.__all__} == NAMES
+
+
 def test_the_docs_list_every_name() -> None:
     (listed,) = re.findall(
         r"Programs import from `sharegroup` alone:(.*?)confluent's names\.",

@@ -69,6 +69,7 @@ def test_a_line_without_allow_lists_allows_everything():
         (f"member:{MEMBER} topics=orders", "has no groups=: whoever may use a group"),
         (f"member:{MEMBER} dlq=dlq", "has no groups="),
         (f"member:{MEMBER} groups=a groups=b", "line 1 of its tokens has an allow list twice"),
+        (f"member:{MEMBER} groups=a topics=orders,payments", "has a comma in topics="),
         (f"member:{MEMBER} groups=(", r"has no valid pattern in groups= "),
         (f"member:{MEMBER} brokers=a", "and after it groups=, topics= and dlq= at most"),
         (f"{MEMBER} groups=a", "one word"),

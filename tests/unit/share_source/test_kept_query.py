@@ -195,6 +195,12 @@ def test_what_starts_no_query_is_refused(given: Any, said: str) -> None:
         keep_running(given)
 
 
+@pytest.mark.parametrize("given", ["5", -1, None, float("nan"), True])
+def test_a_number_of_restarts_that_is_none_is_refused_before_a_start(given: Any) -> None:
+    with pytest.raises(TypeError, match="max_restarts is a number of restarts"):
+        keep_running(lambda: pytest.fail("it was started"), max_restarts=given)
+
+
 def test_a_restart_is_one_line_with_its_cause(program: Program, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         program.keeps(Query(failure()), Query())

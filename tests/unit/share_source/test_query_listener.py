@@ -18,6 +18,8 @@ PLAN = {"orders": {"id": "T", "0": "0-9:1,10-11:3", "1": "5-5:2"}}
 OFFSET = {"version": 1, "group": "billing", "member": "m1", "plan_id": "i.2", "plan": PLAN}
 BEFORE = {"version": 1, "group": "billing", "member": "m1"}
 
+CONF = {"bootstrap.servers": "localhost:1"}
+
 
 def partition(index, **fields):
     base = {"topic": "orders", "topic_id": "T", "partition": index, "start_offset": 0, "end_offset": 20}
@@ -38,7 +40,7 @@ def logged(monkeypatch, caplog):
         monkeypatch.setattr(Admin, "describe_groups", describe_groups)
         report = {"name": "etl", "id": "1-2", "batchId": 7, "sources": list(sources)}
         with caplog.at_level(logging.INFO, "share_source"):
-            ShareGroupListener({}).onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(report))))
+            ShareGroupListener(CONF).onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(report))))
         return caplog.messages
 
     return log
@@ -93,14 +95,14 @@ def warnings(caplog):
 
 def test_rows_dropped_by_a_watermark_are_one_warning_with_their_number(monkeypatch, caplog):
     monkeypatch.setattr(ShareGroupListener, "_where", lambda *_: "")
-    listener = ShareGroupListener({})
+    listener = ShareGroupListener(CONF)
     dropping(listener, 6, [0, 0])
     dropping(listener, 7, [2, 0, 1])
     (line,) = warnings(caplog)
     assert line.startswith("share group billing, batch 7 of query etl: the watermark dropped 3 row(s). ")
     assert "count as accepted" in line and "docs/learn/event-time.md" in line
     other = {"startOffset": None, "endOffset": {"orders": {"0": 7}}}
-    dropping(ShareGroupListener({}), 8, [5], other)
+    dropping(ShareGroupListener(CONF), 8, [5], other)
     assert len(warnings(caplog)) == 1, "a query without a share group is not ours"
 
 
@@ -108,7 +110,7 @@ def test_warnings_of_dropped_rows_are_rare_and_lose_no_row(monkeypatch, caplog):
     monkeypatch.setattr(ShareGroupListener, "_where", lambda *_: "")
     now = [100.0]
     monkeypatch.setattr(query_listener.time, "monotonic", lambda: now[0])
-    listener = ShareGroupListener({})
+    listener = ShareGroupListener(CONF)
     for batch in (1, 2, 2, 3):
         dropping(listener, batch, [1])
     assert len(warnings(caplog)) == 1
