@@ -22,8 +22,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     UnknownSharePartition,
 )
-from coordinator.protocol.values import AcknowledgeType, Disposition
-from tests.kip932.consumers import ShareConsumers
+from coordinator.protocol.values import Disposition
 from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state, fetched, started_plan
 from tests.support.quarantine import quarantined_record
 
@@ -109,24 +108,6 @@ def test_a_deletion_of_offsets_counts_the_dead_letters_that_it_drops() -> None:
     told = group.run(AlterStartOffsets(starts=starts, execute=False, drop_dead_letters=True)).notes
     again = administer.WAITING_AGAIN.format(count=4)
     assert told == (administer.AGAIN, again, administer.NO_DEAD_LETTER.format(count=2 + 3))
-
-
-def test_a_dry_run_of_a_deletion_counts_what_is_lost() -> None:
-    """The member left, and may still come back to the record that it works on."""
-    group = ShareConsumers(partitions=2, members=1)
-    group.fetch(max_records=10)
-    group.acknowledge(AcknowledgeType.ACCEPT, 0)
-    group.signal(3)
-    group.leave()
-    assert group.states() == ["1-2 AVAILABLE 1", "3 IN_PROGRESS 1", "4-9 AVAILABLE 1"]
-    assert group.run(DeleteGroup(group_id="billing")) == Altered(
-        executed=False,
-        effects=(
-            Effect(what="share group billing", before="2 share partitions", after="deleted"),
-            Effect(what="records that were delivered and not done", before="9", after="not delivered again"),
-            Effect(what="members that may come back", before="1", after="refused (ForeignPlan)"),
-        ),
-    )
 
 
 def test_a_query_learns_of_no_start_offset_altered_before_its_plan() -> None:

@@ -36,20 +36,6 @@ def test_a_completion_names_the_records_that_no_sink_decided_at_the_limit() -> N
     assert group.complete(plan).given_up == (), "asked again, it gives nothing up"
 
 
-def test_a_completion_names_the_records_that_were_released_at_the_limit() -> None:
-    group, plan = batch(10, **LIMIT_OF_TWO)
-    for last in (False, True):
-        count = 1 + last
-        group.stage(said(3, 4, RELEASE, count))
-        done = group.complete(plan)
-        assert done.given_up == (
-            (GivenUp(disposition="delivery_limit", count=2, sample=(("orders", 0, 3, 4),)),) if last else ()
-        )
-        if not last:
-            plan = group.acquire(plan).plan.plan_id
-            group.start(plan)
-
-
 def test_an_answer_counts_all_records_and_names_the_first_ranges() -> None:
     group, plan = batch(60, **LIMIT_OF_TWO)
     released = range(0, 2 * (SAMPLE + 1), 2)

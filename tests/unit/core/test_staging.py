@@ -9,9 +9,6 @@ import pytest
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.decide import decide
-from coordinator.core.log_records import PlanStaged
-from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ListPlans
 from coordinator.protocol.errors import (
@@ -25,7 +22,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, ranges, started_plan
-from tests.support.sink_driver import ACCEPT, REJECT, RELEASE, batch, said, second_batch
+from tests.support.sink_driver import ACCEPT, REJECT, batch, said, second_batch
 
 
 def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
@@ -59,17 +56,6 @@ def batch_ids(group: GroupDriver) -> dict[str, int | None]:
     return {plan.plan_id: plan.batch_id for plan in group.run(ListPlans(group_id="billing")).plans}
 
 
-def test_the_answer_counts_records_that_two_commits_contradict_each_other_about() -> None:
-    group, plan = batch()
-    assert group.stage(said(0, 4, ACCEPT), said(5, 9, REJECT)).contradicted == 0
-    assert group.stage(said(3, 6, ACCEPT), said(7, 9, REJECT)).contradicted == 2
-    assert group.stage(said(5, 7, RELEASE)).contradicted == 1, "5 and 6 were counted before"
-    divided = OutcomeRun(0, 9, 1, RELEASE, divided=True)
-    assert group.stage(divided).contradicted == 0, "the sink has told these by itself"
-    group.restart(plan)
-    assert group.stage(said(0, 9, REJECT, 2)).contradicted == 0, "another attempt"
-
-
 @pytest.mark.parametrize(
     ("topic_id", "partition", "rows", "row", "reason"),
     [
@@ -99,17 +85,6 @@ def test_a_row_of_an_impossible_delivery_is_refused_by_name(
         group.run(StageRuns(group_id="billing", partitions=both))
     group.complete(plan)
     assert group.partition().archived_total == 0, "nothing was staged"
-
-
-@pytest.mark.parametrize("held", [1, 10])
-def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost(held: int) -> None:
-    group, plan = second_batch(second=held)
-    text = r"None of the batch's 4 row\(s\), for example orders-0@2 \(1\), orders-0@4 \(1\).*group billing"
-    with pytest.raises(NoneHeld, match=text):
-        group.stage(said(2, 3, REJECT), said(4, 5, REJECT))
-    assert group.stage(said(2, 5, REJECT), said(10, 10, ACCEPT)).stale == 4, "one that is held makes it that batch's"
-    group.complete(plan)
-    assert group.partition().archived_total == 0
 
 
 def test_lost_locks_of_other_queries_excuse_no_row_of_a_named_plan() -> None:
@@ -178,19 +153,3 @@ def test_a_sink_of_another_incarnation_is_outdated() -> None:
     with pytest.raises(SinkOutdated, match="billing began before the group was deleted and created anew, so"):
         group.stage(said(0, 9, REJECT), incarnation="before")
     assert group.stage(said(0, 9, REJECT), incarnation="i").staged == 10
-
-
-def test_a_staging_in_many_parts_has_the_same_effect() -> None:
-    """No stored record is of any size; what is stored is what was replayed."""
-    group = GroupDriver(records=30_000)
-    group.join()
-    plan = group.next(limit=None).plan.plan_id
-    group.start(plan)
-    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}" * 5) for n in range(30_000)]
-    group.stage(*runs)
-    record = next(record for record in snapshot_of(group.group) if isinstance(record, PlanStaged))
-    parts = encode_records([record])
-    assert len(parts) > 1 and max(map(len, parts)) <= MOST_BYTES
-    from_snapshot(group)
-    group.complete(plan)
-    assert group.partition().archived_total == 15_000
