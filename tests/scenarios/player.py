@@ -209,8 +209,10 @@ class Player:
     def _endings(self) -> Iterable[str]:
         members = self.group.run(DescribeGroup(group_id="billing")).members
         for each in (member.ending for member in members if member.ending is not None):
-            runs = ", and runs again" if each.runs else ""
-            yield _line("ending", f"{each.error or 'without a word'}, {each.times} times{runs}")
+            times = f"{each.times} times" + (", and runs again" if each.runs else "")
+            first_ms, last_ms = self.group.now_ms - each.first_ms, self.group.now_ms - each.last_ms
+            said = f"{each.error} {each.text}" if each.error else "without a word"
+            yield _line("ending", f"{said}, {times}: {first_ms} to {last_ms} ms ago")
 
     def _waits(self) -> Iterable[str]:
         described = self.group.run(DescribeGroup(group_id="billing"))
@@ -227,7 +229,7 @@ class Player:
         process = words[1] if words[:1] == ("of",) else None
         epoch = self.group.epochs.get(member) if process is None else None
         who = {"group_id": "billing", "member_id": member, "member_epoch": epoch, "process_id": process or ""}
-        self.group.run(ReportEnding(**who, error=error, text="", is_over="task" not in words))
+        self.group.run(ReportEnding(**who, error=error, text=f"of {member}", is_over="task" not in words))
         return ()
 
     def _who(self, member: str) -> dict[str, Any]:
