@@ -211,6 +211,7 @@ PLACES = [
             "share.coordinator.listener=0.0.0.0:9999",
             "share.coordinator.advertised.listener=a:1,b:2",
             "share.coordinator.source.topics=(",
+            "share.coordinator.source.topics=orders,payments",
             "share.state.store=sqlite",
             "queued.max.requests=0",
             "group.share.max.size=ten",

@@ -6,7 +6,10 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from share_source.driver.reader_without_start import StreamReaderWithoutStart
+from share_source.errors import ForeignCheckpoint
 from share_source.options import SourceOptions
 from sharegroup import complete_run
 from tests.support.group_driver import GroupDriver
@@ -59,6 +62,20 @@ def test_a_run_that_committed_nothing_completes_nothing() -> None:
             over({"group": "billing", "member": "m", "version": 1}), OPTIONS
         )
     assert not client.asked
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "says"),
+    [
+        (None, OPTIONS, "no NoneType"),
+        (over(), None, "no NoneType"),
+        (over({"group": "payments", "plan_id": "p"}), OPTIONS, "belongs to share group payments"),
+    ],
+    ids=["no query", "no options", "of another group"],
+)
+def test_what_belongs_to_no_run_of_the_group_is_named(query: Any, options: Any, says: str) -> None:
+    with pytest.raises((TypeError, ForeignCheckpoint), match=says):
+        complete_run(query, options)
 
 
 def test_a_batch_in_which_the_query_stopped_stays_to_be_replayed() -> None:
