@@ -16,7 +16,6 @@ from coordinator.protocol.messages import NextPlan, StartPlan
 from sharegroup import ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -25,7 +24,7 @@ LIMIT = 2
 
 
 class World:
-    """A broker of its own, a coordinator on demand, and members of groups, each on a topic of the group's name."""
+    """A coordinator on demand, and members of groups, each on a topic of the group's name."""
 
     def __init__(self, kafka, closing):
         self.kafka, self._closing = kafka, closing
@@ -47,8 +46,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world():
-    with KafkaBroker(heap="512m") as kafka, contextlib.ExitStack() as closing:
+def world(kafka, runtime_dir):
+    with contextlib.ExitStack() as closing:
         yield World(kafka, closing)
     kill_coordinators()
 

@@ -136,7 +136,7 @@ def test_members_are_those_of_the_native_group(more, lived, told):
         assert int(each.get("MEMBER-EPOCH", 1)) > 0
 
 
-@pytest.mark.parametrize("more", [[], ["--verbose"]])
+@pytest.mark.parametrize("more", [pytest.param([], marks=pytest.mark.slow), ["--verbose"]])
 def test_the_state_is_that_of_the_native_group(more, lived, told):
     """The coordinators and their epochs are each engine's own."""
     described = ("--describe", "--group", GROUP, "--state", *more)
