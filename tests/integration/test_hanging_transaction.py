@@ -10,11 +10,7 @@ from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import hanging_transaction, log_reader
 from coordinator.service.stores.kafka.group_list import groups_in
-from coordinator.service.stores.kafka.group_writer import GroupWriter
-from coordinator.service.stores.kafka.hanging_transaction import end_transaction
-from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.store import StoreOutcomeUnknown
-from coordinator.state_log.transaction_size import LastTransaction
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import taken
 from tests.support.store_writes import append
@@ -131,21 +127,3 @@ def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatie
     assert taken(last) == [b"a"]
     append(last, {"billing": [b"b"]})
     assert taken(open_at("four")) == [b"a", b"b"]
-
-
-def test_what_ends_a_part_never_counts_itself(kafka, log_topic):
-    """The marker of that abort may be lost, too, and a later commit ends both then."""
-    writer, last = GroupWriter(log_topic, 0, "billing"), LastTransaction()
-    writer.fence()
-    writer.abort([(b"key", b"value")])
-    writer.close()
-    with LogReader(log_topic, 0, committed=False) as reader:
-        for message in reader.read_to(1):
-            last.add(message.headers())
-    assert last.is_cut
-
-
-def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
-    foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
-    assert not end_transaction(log_topic, 0, 0)
-    foreign.commit_transaction(30)

@@ -16,7 +16,9 @@ from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner_state import OwnerState
@@ -34,6 +36,7 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
+from coordinator.state_log.transaction_size import LastTransaction
 from tests.support.kafka_log import messages_of
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken
@@ -235,3 +238,21 @@ def test_a_snapshot_of_many_megabytes_loads_unchanged(open_at):
     store._open["billing"].log.snapshot_records = lambda *_: shown
     snapshot(store, "billing", own)
     assert taken(open_at())[-8:] == own
+
+
+def test_what_ends_a_part_never_counts_itself(log_topic):
+    """The abort of a part whose marker is lost: its own marker may be lost, too, and a later commit ends both then."""
+    writer, last = GroupWriter(log_topic, 0, "billing"), LastTransaction()
+    writer.fence()
+    writer.abort([(b"key", b"value")])
+    writer.close()
+    with LogReader(log_topic, 0, committed=False) as reader:
+        for message in reader.read_to(1):
+            last.add(message.headers())
+    assert last.is_cut
+
+
+def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
+    foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
+    assert not end_transaction(log_topic, 0, 0)
+    foreign.commit_transaction(30)

@@ -10,12 +10,8 @@ from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.dead_letters.source_records import SourceRecordReader
-from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
+from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.messages import Heartbeat, NextPlan, StartPlan
-from coordinator.protocol.values import AcquiredRange
-from share_source.executor import range_reader, task_reader
-from share_source.executor.offset_ranges import PartitionRanges
 from tests.support.coordinator_process import has_ended
 from tests.support.guarded_broker import ALICE, change_password, grant, guarded_broker
 from tests.support.waiting import wait_until
@@ -100,26 +96,3 @@ def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, q
     assert not any(each in str(raised.value) for each in (SECRET, ALICE["sasl.password"]))
     with pytest.raises(BrokerSecurityFailed):
         old.call(lambda who: Heartbeat(**who))
-
-
-def test_a_query_with_a_wrong_password_fails_at_its_start(alice, runtime):
-    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
-        CoordinatorClient.connect(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, "kafka")
-    assert not list(runtime.iterdir())
-
-
-def test_a_source_record_that_no_broker_returns_now_is_not_lost(alice):
-    """Else its dead letter would be written without its record, which the log still has."""
-    topic = alice.broker.create_topic()
-    alice.broker.produce(topic, [b"x"])
-    refused = SourceRecordReader(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, stall_s=1.0)
-    with contextlib.closing(refused), pytest.raises(BrokerNotReachable):
-        list(refused.read(topic, 0, [0]))
-
-
-def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(alice, reader, monkeypatch):
-    monkeypatch.setattr(range_reader, "REFUSED_S", 0.5)
-    ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
-    config = {**ALICE, "sasl.password": "another", "bootstrap.servers": alice.broker.proxied_bootstrap}
-    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
-        list(task_reader.read_task(range_reader.ReadTask(partitions=(ranges,), kafka_config=config)))

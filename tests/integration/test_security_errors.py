@@ -1,24 +1,34 @@
 """Authentication, authorization, TLS and name resolution: the reason is librdkafka's or gRPC's own, comes at once, and
 is not called unreachable."""
 
+import contextlib
+
 import pytest
 from confluent_kafka.admin import ResourceType
 
+from coordinator.client.client import CoordinatorClient
+from coordinator.dead_letters.source_records import SourceRecordReader
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,
+    BrokerNotReachable,
     BrokerSecurityFailed,
     BrokerSpeaksOtherwise,
     DeadLetterTopicNotAuthorized,
     TopicNotAuthorized,
 )
+from coordinator.protocol.values import AcquiredRange
 from pyspark_sharegroup import DefaultSource
+from share_source.executor import range_reader, task_reader
+from share_source.executor.offset_ranges import PartitionRanges
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 
 pytestmark = pytest.mark.broker
 
 UNKNOWN_HOST = "nosuch.invalid:9092"
+REFUSED = "Authentication failed: Invalid username or password"
+WRONG = {**ALICE, "sasl.password": "wrong-secret"}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +45,8 @@ def load(bootstrap, **options):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"sasl.password": "wrong-secret"}, "Authentication failed: Invalid username or password"),
-        ({"sasl.username": "bob"}, "Authentication failed: Invalid username or password"),
+        ({"sasl.password": "wrong-secret"}, REFUSED),
+        ({"sasl.username": "bob"}, REFUSED),
         ({"sasl.mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism: broker's supported mechanisms: PLAIN"),
     ],
 )
@@ -80,3 +90,26 @@ def test_an_invisible_dead_letter_topic_is_not_called_missing(guarded):
     grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
     with pytest.raises(DeadLetterTopicNotAuthorized, match=f"may not see dead letter topic {hidden}"):
         load(guarded.proxied_bootstrap, subscribe=orders, **{"errors.deadletterqueue.topic.name": hidden})
+
+
+def test_a_query_with_a_wrong_password_fails_at_its_start(guarded, runtime):
+    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
+        CoordinatorClient.connect(guarded.proxied_bootstrap, WRONG, "kafka")
+    assert not list(runtime.iterdir())
+
+
+def test_a_source_record_that_no_broker_returns_now_is_not_lost(guarded):
+    """Else its dead letter would be written without its record, which the log still has."""
+    topic = guarded.create_topic()
+    guarded.produce(topic, [b"x"])
+    refused = SourceRecordReader(guarded.proxied_bootstrap, WRONG, stall_s=1.0)
+    with contextlib.closing(refused), pytest.raises(BrokerNotReachable):
+        list(refused.read(topic, 0, [0]))
+
+
+def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(guarded, reader, monkeypatch):
+    monkeypatch.setattr(range_reader, "REFUSED_S", 0.5)
+    ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
+    config = {**WRONG, "bootstrap.servers": guarded.proxied_bootstrap}
+    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
+        list(task_reader.read_task(range_reader.ReadTask(partitions=(ranges,), kafka_config=config)))
