@@ -123,9 +123,9 @@ class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 class RedriveStopped(ShareGroupError):
     """The redrive of {topic} stopped after {sent} dead letter(s) were sent; {unsent} more were not sent, or it is not
-    known whether they were ({first}): {reason}. All are in {topic} still. A new redrive sends all that where selects,
-    also those that were sent already. To leave these out, call sharegroup.redrive with a function as where that
-    compares DeadLetter.partition and DeadLetter.offset: partition= and offset= of --where name the original record."""
+    known whether they were ({first}): {reason}. All are in {topic} still. A new redrive with the same conditions also
+    sends those that were sent already. To leave these out, call sharegroup.redrive with where=FUNCTION, which looks at
+    DeadLetter.partition and DeadLetter.offset: partition= and offset= of --where name the original record."""
 
     report: Any = None
     """The RedriveReport."""

@@ -114,7 +114,8 @@ def _tell(text: str) -> None:
 
 
 def connect_options(config_path: str | None, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the words of --command-config and --command-property for another command. Secrets are redacted."""
+    """Returns the words of --command-config and --command-property, to print them in a command for the user. Secrets
+    are redacted."""
     from coordinator.config.kafka_options import redacted
 
     kafka = redacted(kafka_config(properties))

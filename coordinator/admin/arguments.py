@@ -29,8 +29,8 @@ def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
 
 
 def texts(what: str, given: object) -> dict[str, str]:
-    """The texts of a mapping; a value None is left out. Raises TypeError if it is no mapping, or has a key that is no
-    text, or a value of bytes."""
+    """Returns a mapping with its values as texts, without those that are None. Raises TypeError if ``given`` is no
+    mapping, or has a key that is no text, or a value of bytes."""
     if not isinstance(given, Mapping):
         found = type(given).__name__
         raise TypeError(f"{what} is a mapping of texts, as {{'NAME': 'VALUE'}}, and this is of type {found}")

@@ -4,7 +4,8 @@ Rule: a call sends each record at most once, and no record is redriven for ever.
 so redrive recognizes dead letters of one record by their origin (topic, partition, offset), and sends the first. The
 header ``__dlq.redrive.count`` counts a record's redrives, up to a limit; ``__dlq.redrive.from`` names the dead letter
 that the record was sent from. Redrive deletes nothing from the dead letter topic: a second call sends the same dead
-letters again, unless ``where`` excludes them."""
+letters again, unless ``where`` excludes them. Which headers are the record's own says
+:mod:`coordinator.dead_letters.record_format`."""
 
 from __future__ import annotations
 

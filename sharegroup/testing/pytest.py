@@ -1,4 +1,5 @@
-"""The fixture for a test project: its conftest.py imports it, and nothing else of pytest is changed.
+"""The fixture for a test project: its conftest.py imports it, and nothing else of pytest is changed. The brokers of a
+process are those of :mod:`sharegroup.testing.brokers`.
 
 from sharegroup.testing.pytest import sharegroup_broker"""
 

@@ -3,7 +3,7 @@ these.
 
 Rule: only what was shown is carried out, on the group that was shown, and after no other action. A reset uses the
 offsets that were shown, since the ends of logs move. If an action's numbers have changed in another way, they are shown
-again instead."""
+again instead. The numbers and their sentences are of :mod:`coordinator.core.commands.administer`."""
 
 from __future__ import annotations
 

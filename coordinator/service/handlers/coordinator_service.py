@@ -402,7 +402,9 @@ class CoordinatorService(Handlers):
         start = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
         reply = self._runtime.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
-            _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
+            _log.info(
+                "not in the batch: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason
+            )
         return reply
 
     def _logs_to_check(self, view: GroupView) -> tuple[PartitionBounds, ...]:

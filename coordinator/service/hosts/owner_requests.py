@@ -1,4 +1,5 @@
-"""Answers the requests of other hosts to the groups that this process owns.
+"""Answers the requests of other hosts to the groups that this process owns; ``gateway.py`` passes requests on to other
+owners.
 
 Rules: only the owner that a request names carries it out, and only in its time. A second record of a request gets the
 first one's answer, unless that was an error after which the client asks again. Requests of two rights (the topics by

@@ -61,8 +61,9 @@ class RemadeTopics:
     def look_at_acknowledged(
         self, partitions: Iterable[PartitionAcks], group: Callable[[], GroupView]
     ) -> Callable[[], dict[str, str]]:
-        """The same as ``look``, for the topics of these acknowledgements. ``group`` is also called for the names of
-        topics that this process has not seen. The returned function returns the errors by partition."""
+        """The same as :meth:`look`, for the topics of these acknowledgements. Returns a function that waits for the
+        answer and returns an error for each partition whose topic was deleted or created again. ``group`` is also
+        called for the names of topics that this process has not seen."""
         named = tuple(partitions)
         topics, past = self._names({acks.topic_id for acks in named}, group)
         remade = self.look(topics.values(), group)

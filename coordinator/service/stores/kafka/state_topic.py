@@ -243,9 +243,9 @@ class StateTopic:
             _log.info("state topic altered: %s %s=%s", self.name, name, value)
         except KafkaException as error:
             _log.warning(
-                "a host whose clock is an hour ahead can't write to %s: set its %s to %s (kafka-configs.sh); this "
-                "process could not (%s)",
-                *(self.name, name, value, error.args[0].name()),
+                "state topic %s: a host whose clock is an hour ahead could not write to it. This process may not alter "
+                "it (%s): set its %s to %s with kafka-configs.sh",
+                *(self.name, error.args[0].name(), name, value),
             )
 
     def _raise_unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
