@@ -111,3 +111,13 @@ def test_rows_of_an_earlier_attempt_are_refused_after_a_reported_loss(outcome: A
         group.stage(said(0, 6, ACCEPT), said(7, 7, outcome), said(8, 9, ACCEPT))
     assert group.dump() == before
     assert group.stage(said(10, 19, ACCEPT)).staged == 10, "the other query's rows"
+
+
+def test_the_last_two_explicit_attempts_are_kept() -> None:
+    group, plan = batch(1, **EXPLICIT)
+    for count in (1, 2, 3):
+        group.stage(said(0, 0, ACCEPT, count))
+        group.stage(said(0, 0, ACCEPT, count))
+        if count < 3:
+            group.restart(plan)
+    assert explicit_attempts(group) == (1, 2)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.commands import acquire_for_query
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ForeignPlan, StalePlan
-from tests.support.group_driver import (
-    from_snapshot,
-    ranges,
-    started_plan,
-)
-from tests.support.superseded_plans import successor_with_another_plan
+from tests.support.group_driver import SESSION_MS, GroupDriver, from_snapshot, ranges, started_plan
 
 
 @pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
@@ -45,6 +41,25 @@ def test_an_incarnation_may_hold_dots() -> None:
     assert (group.plan_id(""), group.plan_id_text(None)) == (None, "")
 
 
+def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
+    """m1 completed i.1; its driver was given i.2 and stopped. Its successors were given others, and started none.
+    The group, i.2, and the newest plan id."""
+    group = GroupDriver(records=100)
+    group.join()
+    first = group.acquire(limit=60).plan.plan_id
+    group.start(first)
+    logged = newest = group.next(first).plan.plan_id
+    for _ in range(plans):
+        group.pass_time(SESSION_MS + 1)
+        group.join("other")
+        group.acquire(member="other", limit=None)
+        group.pass_time(SESSION_MS + 1)
+        group.join()
+        newest = group.acquire(first, limit=30).plan.plan_id
+    assert (first, logged) == ("i.1", "i.2") and group.group.members["m1"].newest is not None
+    return group, logged, newest
+
+
 def test_a_superseded_plan_outlives_the_coordinator() -> None:
     group, logged, _ = successor_with_another_plan(plans=2)
     from_snapshot(group)
@@ -69,3 +84,11 @@ def test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins() -> None:
         with pytest.raises(StalePlan):
             group.start(refused)
     group.start(following)
+
+
+def test_the_newest_superseded_plans_alone_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquire_for_query, "SUPERSEDED_KEPT", 2)
+    group, logged, _ = successor_with_another_plan(plans=3)
+    with pytest.raises(StalePlan):
+        group.start(logged)
+    group.start("i.4")

@@ -153,3 +153,9 @@ def test_a_sink_of_another_incarnation_is_outdated() -> None:
     with pytest.raises(SinkOutdated, match="billing began before the group was deleted and created anew, so"):
         group.stage(said(0, 9, REJECT), incarnation="before")
     assert group.stage(said(0, 9, REJECT), incarnation="i").staged == 10
+
+
+def test_samples_are_few() -> None:
+    group, _ = second_batch(100, 1)
+    staged = group.stage(*(said(n, n, ACCEPT) for n in range(0, 102, 2)))
+    assert (staged.stale, len(staged.stale_sample)) == (50, 5)
