@@ -44,6 +44,19 @@ def test_too_many_rejects_end_the_query_and_go_back_as_they_were() -> None:
     assert group.partition().start_offset == 200
 
 
+@pytest.mark.parametrize(
+    ("accepted", "rejected", "too_many"),
+    [(100, 100, None), (99, 101, (200, 101)), (0, 99, None), (0, 100, (100, 100))],
+    ids=["as many as the ratio", "one more", "of few records", "of a hundred"],
+)
+def test_rejects_above_the_ratio_of_a_hundred_records_are_too_many(
+    accepted: int, rejected: int, too_many: tuple[int, int] | None
+) -> None:
+    group, plan = batch(accepted + rejected, **HALF)
+    group.stage(said(accepted, accepted + rejected - 1, REJECT))
+    assert group.complete(plan).too_many_rejects == too_many
+
+
 def test_the_records_of_a_batch_count_in_any_order_and_without_rows() -> None:
     """In implicit mode a record without a row is accepted."""
     for parts in (("bad", "good"), ("good", "bad"), ("bad",)):
