@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 from coordinator.config.group_keys import COORDINATOR_KEYS
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
-from coordinator.config.secret_files import TOKEN_VARIABLE, read_token
+from coordinator.config.secret_files import read_token
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.errors import (
     InvalidPropertiesFile,
     ListenerNotAvailable,
     MissingConfig,
     ShareGroupError,
-    TokenMissing,
     UnsafeFile,
     UnusableFile,
 )
@@ -214,14 +213,6 @@ def test_a_key_that_others_may_read_is_refused(config, certificates, tmp_path):
 
 
 # --- the token
-
-
-def test_the_token_comes_from_its_file_or_the_environment(config, tmp_path):
-    path = write_secret(tmp_path / "token", f"  {TOKEN}\n")
-    assert config(**{TOKEN_FILE: str(path)}).token() == TOKEN
-    assert config(environ={TOKEN_VARIABLE: TOKEN}).token() == TOKEN
-    with pytest.raises(TokenMissing):
-        config().token()
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o620])

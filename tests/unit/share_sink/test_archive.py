@@ -20,7 +20,7 @@ from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_arc
 from share_sink.archive.compaction import Compacted, compact
 from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import SCHEMA
-from share_sink.errors import ArchiveNotFound, ArchiveNotWritable, ArchiveRowsMissing
+from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 from tests.support.archives import Killed, Mortal, Stopped, attempt, batch, mortal_place, read, rejected, staged
 
 STEPS = 14
@@ -385,13 +385,6 @@ def test_compaction_deletes_what_killed_writes_left_after_two_days(old, monkeypa
 
 def test_an_archive_without_files_has_nothing_to_compact(tmp_path):
     assert compact(str(tmp_path)) == Compacted(before=0, after=0)
-
-
-def test_a_folder_that_is_no_archive_is_not_compacted(tmp_path):
-    (tmp_path / "passwords").touch()
-    for path, reason in ((tmp_path / "new", "no such folder"), (tmp_path, "it has passwords, for example")):
-        with pytest.raises(ArchiveNotFound, match=reason):
-            compact(str(path))
 
 
 @pytest.mark.parametrize("lives", range(22))

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, ShortType, StringType, St
 from coordinator.protocol.outcome_rows import coalesce
 from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
-from share_sink.errors import InvalidReleaseDelay, NullHeader, WrongColumn
+from share_sink.errors import InvalidReleaseDelay, WrongColumn
 from share_sink.rows import outcome_rows, rejected_rows
 from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, digest_of, row, schema
 
@@ -94,13 +94,6 @@ def test_rejected_rows_keep_the_fields_of_a_dead_letter() -> None:
         "value": b"v",
         "headers": [header],
     }
-
-
-def test_a_null_among_the_headers_is_named_with_its_row() -> None:
-    header = {"key": "trace", "value": b"1"}
-    said = batch(row(0, headers=[None]), row(1, "reject", headers=[header]), row(2, "reject", headers=[header, None]))
-    with pytest.raises(NullHeader, match=re.escape("orders-0@2 (1)")):
-        rejected_rows(said, COLUMNS, outcome_rows(said, SINK))
 
 
 def test_large_types_of_arrow_are_the_same() -> None:
