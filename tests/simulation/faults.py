@@ -1,5 +1,5 @@
-"""Kinds of faults that a run may have beside those of every run: each is off unless a scenario says so. Clocks that differ
-are in simulated_coordinator.py; deaths, losses and stops in service_scenario.py.
+"""Kinds of faults that a run may have beside those of every run: each is off unless a scenario says so. Clocks that
+differ are in simulated_coordinator.py; deaths, losses and stops in service_scenario.py.
 
     stalls      a coordinator stands still, also for several sessions: another one takes its place once somebody finds
                 it silent, or none does, and it goes on; appends may take as long. All brokers stand still for up to
