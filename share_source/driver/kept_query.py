@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
@@ -64,9 +66,18 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
     if isinstance(max_restarts, bool) or not isinstance(max_restarts, int | float) or not max_restarts >= 0:
         raise TypeError(f"max_restarts is a number of restarts, from 0 on, and not {max_restarts!r}")
     log_as_chosen(LOGGERS)
+    _use_session(start)
     kept = _KeptQuery(start, max_restarts)
     again = Retrying(retry=retry_if_exception(kept.may_start_again), wait=kept.pause_s, before_sleep=kept.log_restart)
     return again(kept.run)
+
+
+def _use_session(start: Callable[[], StreamingQuery]) -> None:
+    """Make the query's Spark session this thread's: Spark looks for a data source in the session of the thread."""
+    session: Any = getattr(getattr(start, "__self__", None), "_spark", None) or SparkSession._instantiatedSession
+    if isinstance(session, SparkSession):
+        with suppress(Exception):  # a session that has ended: start() says so
+            session.createDataFrame([], "nothing int")
 
 
 class _KeptQuery:

@@ -13,6 +13,26 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 RECORDS = 16
 FEW_TRIES = {"share.isolation.base": RECORDS, "share.delivery.count.limit": 3}
 THROUGH_S = 240
+IN_A_THREAD = """
+import threading
+from sharegroup import keep_running
+
+def run(spark, source, sink, checkpoint):
+    rows = spark.readStream.format("sharegroup").options(**source).load().selectExpr("*", "'accept' acknowledgement")
+    writer = rows.writeStream.format("sharegroup").options(**sink).option("checkpointLocation", checkpoint)
+    writer, failed = writer.trigger(availableNow=True), []
+
+    def keep():
+        try:
+            keep_running(writer.start)
+        except Exception as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    thread.join()
+    return failed
+"""
 
 
 def assert_the_poison_alone_is_a_dead_letter(kafka, queue: ShareJob, running: RunningQuery) -> None:
@@ -72,6 +92,16 @@ def test_what_a_person_must_mend_is_not_started_again(orders, job, start):
     assert "ForeignCheckpoint" in refused.error()
     refused = start(queue.query("b", kept=True, options={"maxOffsetsPerTriger": "5"})).wait_over()
     assert "UnknownOption" in refused.error() and refused.events("started") == []
+
+
+def test_a_query_is_kept_running_in_a_thread_of_its_own(kafka, orders, job, shared_program, tmp_path):
+    """Spark looks for the data source of a sink in the session of the thread, which a new one has not."""
+    queue = job(orders)
+    sink = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": queue.group}
+    source = {**sink, "subscribe": orders, "startingOffsets": "earliest"}
+    checkpoint = str(tmp_path / "checkpoint")
+    assert shared_program.get().run(IN_A_THREAD, source=source, sink=sink, checkpoint=checkpoint) == []
+    assert describe(queue).lag() == 0
 
 
 @pytest.mark.soak
