@@ -86,9 +86,9 @@ def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, i
 
 
 def tell_source(read_from: str) -> None:
-    """Print on standard error, if no coordinator runs on this host, what was read instead."""
+    """Print on standard error, if no coordinator answered, what was read instead."""
     if read_from:
-        click.echo(f"No coordinator runs on this host: read from {read_from}.", err=True)
+        click.echo(f"No coordinator answers: read from {read_from}.", err=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -65,6 +65,7 @@ def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dic
         if form:
             reason = f"it is {named}, and has to have a line KEY=VALUE for each value."
             raise InvalidPropertiesFile(path=path, reason=reason)
+    _check_lines(path, text)
     found = once(path, pairs)
     secrets = [
         key
@@ -74,6 +75,15 @@ def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dic
     if secrets and Path(path).stat().st_mode & stat.S_IROTH:
         _log.warning("%s holds a secret (%s), and others may read it: chmod 600 %s", path, ", ".join(secrets), path)
     return {key: _with_variables(path, key, value, environ) for key, value in found.items()}
+
+
+def _check_lines(path: str, text: str) -> None:
+    """Refuse a line that is one word, which Java reads as a key without a value: it may be a token."""
+    number = 1
+    for part in javaproperties.parse(text):
+        if isinstance(part, javaproperties.KeyValue) and not re.search(r"[=:\s]", part.source.strip()):
+            raise InvalidPropertiesFile(path=path, reason=f"line {number} is not KEY=VALUE.")
+        number += part.source.count("\n")
 
 
 def once(path: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

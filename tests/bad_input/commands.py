@@ -223,6 +223,7 @@ PLACES = [
             "kafka.transactional.id=x",
         ),
     ),
+    command_file("wordsOfAToken"),
     command_file("security.protocol='SSL'"),
     command_file("client.id=\\u00zz"),
     command_file("sasl.password=${file:/x:pw}"),

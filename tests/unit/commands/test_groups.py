@@ -23,7 +23,7 @@ from tests.support.known_groups import KnownGroups
 AT = ["--bootstrap-server", "127.0.0.1:9"]
 GROUPS = ["groups", *AT]
 TOPIC = "state topic share-group-state"
-SAID = f"No coordinator runs on this host: read from {TOPIC}.\n"
+SAID = f"No coordinator answers: read from {TOPIC}.\n"
 IN_FLIGHT = [*GROUPS, "--describe", "--all-groups", "--in-flight"]
 STATE = [*GROUPS, "--describe", "--all-groups", "--state"]
 HELD = "6 record(s) that members hold are delivered again."
