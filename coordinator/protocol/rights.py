@@ -102,7 +102,7 @@ class Tokens:
         is too short or given twice."""
         lines = [line.strip() for line in text.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]
-        if len(lines) == 1 and len(lines[0].split()) == 1 and _LINE.fullmatch(lines[0]) is None:
+        if len(lines) == 1 and len(lines[0].split()) == 1 and ":" not in lines[0]:
             return cls(((_checked(lines[0], source), Caller()),))
         holders = tuple(_holders(lines, source))
         if len({token for token, _ in holders}) < len(holders):
@@ -138,7 +138,7 @@ def _holders(lines: list[str], source: str) -> Iterator[tuple[str, Caller]]:
         if found is None:
             reason = (
                 f"line {number} of its tokens is not RIGHTS:TOKEN, with rights of read, member and admin, and after it "
-                "groups=, topics= and dlq= at most; one token alone must be one word of visible ASCII characters."
+                "groups=, topics= and dlq= at most; a token alone is one word of visible ASCII characters, without a colon."
             )
             raise InvalidToken(source=source, reason=reason)
         rights, name, token, fields = found.groups()

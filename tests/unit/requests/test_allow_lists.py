@@ -75,6 +75,7 @@ def test_a_line_without_allow_lists_allows_everything():
         (f"{MEMBER} groups=a", "one word"),
         ("# nothing\n", "one word"),
         ("admin:short", "less than 16"),
+        (f"ann:{MEMBER}", "one word of visible ASCII characters, without a colon"),
         (f"admin:{MEMBER}\nnonsense\n", "line 2 of its tokens is not RIGHTS:TOKEN"),
         (f"admin:{MEMBER}\nread:{MEMBER}\n", "given twice"),
     ],
