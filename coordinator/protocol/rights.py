@@ -138,7 +138,8 @@ def _holders(lines: list[str], source: str) -> Iterator[tuple[str, Caller]]:
         if found is None:
             reason = (
                 f"line {number} of its tokens is not RIGHTS:TOKEN, with rights of read, member and admin, and after it "
-                "groups=, topics= and dlq= at most; a token alone is one word of visible ASCII characters, without a colon."
+                "groups=, topics= and dlq= at most; a token alone is one word of visible ASCII characters, without a "
+                "colon."
             )
             raise InvalidToken(source=source, reason=reason)
         rights, name, token, fields = found.groups()
