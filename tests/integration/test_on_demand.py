@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,7 @@ from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.coordinator_process import has_ended, kill
+from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 SECRET = "s3cret-of-the-broker"
@@ -224,6 +226,30 @@ def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
         elif left == "nothing":
             path.unlink()
         assert connect().endpoint_of("").pid != killed
+
+
+# --- stopped
+
+
+@pytest.mark.slow
+def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect, join):
+    """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
+    configs = {"share.session.timeout.ms": "3000"}
+    first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
+    plan = first.call(lambda who: NextPlan(**who)).plan
+    first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
+    coordinator = psutil.Process(connect().endpoint_of("").pid)
+    stop_process(coordinator.pid)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(second.call, lambda who: NextPlan(**who, wait_ms=1_000))
+        with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
+            coordinator.wait(3.5)  # after 5 s gRPC would end the connections
+        coordinator.send_signal(signal.SIGCONT)
+        assert asked.result().plan.plan_id == ""
+    assert second.call(lambda who: NextPlan(**who)).plan.plan_id == ""
+    assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
+    assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
+    assert connect().endpoint_of("").pid == coordinator.pid
 
 
 # --- leaving
