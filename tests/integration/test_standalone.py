@@ -297,6 +297,28 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         session.close()
 
 
+@pytest.mark.slow
+def test_clients_leave_a_stopped_process_and_come_back(own):
+    stopped = own().wait_ready()
+
+    def client(retry_timeout_s):
+        configs = {TOKEN_FILE: str(stopped.token_file)}
+        return contextlib.closing(
+            CoordinatorClient.connect(
+                "unused:1", {}, None, stopped.endpoint, configs=configs, retry_timeout_s=retry_timeout_s
+            )
+        )
+
+    with client(retry_timeout_s=5) as hasty, client(retry_timeout_s=60) as patient:
+        assert answers(hasty)
+        assert answers(patient)
+        stopped.pause()
+        with pytest.raises(CoordinatorUnreachable):
+            hasty.call(DescribeGroup(group_id="nobody"))
+        stopped.resume()
+        assert answers(patient)
+
+
 def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
     plain = own().wait_ready()
     configs = {TOKEN_FILE: str(plain.token_file), CA: str(certificates.ca)}
