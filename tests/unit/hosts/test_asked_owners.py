@@ -125,6 +125,14 @@ def test_an_unfinished_part_of_somebody_else_holds_up_no_request(parts: int) -> 
     assert not owner.requests._requests[REQUESTS].received_bytes
 
 
+def test_a_part_among_members_requests_joins_no_action() -> None:
+    owner = AskedOwner()
+    owner.reads(ask(part=0, parts=2), A_REQUEST[:9])
+    assert owner.reads(ask(part=1, parts=2), A_REQUEST[9:], topic=ADMIN_REQUESTS) == owner.handled == []
+    owner.reads(ask(part=0, parts=2), A_REQUEST[:9], topic=ADMIN_REQUESTS)
+    assert owner.handled == [A_REQUEST]
+
+
 def test_no_reply_shows_what_a_request_can_be_made_of() -> None:
     request = ask()
     shown = shown_id(request.id)
