@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from coordinator.client.group_options import connect
-from coordinator.protocol.messages import DescribeGroup
+from coordinator.protocol.messages import DescribeGroup, PartitionPlan
+from coordinator.protocol.values import AcquiredRange
+from share_consumer import fetching, silent_partitions
+from share_consumer.fetching import collector_of
+from share_consumer.reading import NotRead, read_records
 from share_source.executor import consumers
-from sharegroup import ShareConsumer
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import NATIVE
+from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until
 
@@ -28,6 +35,46 @@ def away(second: KafkaBroker) -> Iterator[KafkaBroker]:
     with contextlib.suppress(BrokerError):  # it was killed, and the test has failed before its start
         second.resume()
     consumers.cache().close()
+
+
+# --- reading
+
+
+def read(task: ReadTask, reader: str) -> tuple[NotRead, list[tuple[int, int]]]:
+    """Returns what was not read, and the (partition, offset) of each record."""
+    plans = [PartitionPlan(topic=p.topic, topic_id="", partition=p.partition, ranges=p.ranges) for p in task.partitions]
+    collector = collector_of(plans, reader == NATIVE)
+    not_read = read_records(task, collector, native=reader == NATIVE, patience_s=2.0)
+    return not_read, sorted((m.partition(), m.offset()) for run in collector.runs() for m in run.messages)
+
+
+def task_of(first: KafkaBroker, topic: str, partitions: list[int]) -> ReadTask:
+    ranges = (AcquiredRange(0, RECORDS - 1, 1),)
+    parts = tuple(PartitionRanges(topic, partition, ranges) for partition in partitions)
+    return ReadTask(partitions=parts, kafka_config={"bootstrap.servers": first.bootstrap}, poll_timeout_ms=60_000)
+
+
+def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> None:
+    """With a consumer for each partition, and with one for all of many."""
+    topics = {count: first.create_topic(unique("orders"), nodes=[2] + [1] * (count - 1)) for count in (2, 6)}
+    for count, topic in topics.items():
+        produce(first, topic, *range(count))
+    away.pause()
+    for count, topic in topics.items():
+        not_read, found = read(task_of(first, topic, list(range(count))), reader)
+        assert not_read == NotRead({}, {(topic, 0): [(0, RECORDS - 1)]}, {}, {})
+        assert found == [(partition, offset) for partition in range(1, count) for offset in range(RECORDS)]
+    assert read(task_of(first, topics[2], [0]), reader)[0].given_up, "another broker answers"
+    away.resume()
+
+    def is_whole() -> bool:
+        not_read, found = read(task_of(first, topics[2], [0]), reader)
+        return (not_read, len(found)) == (NotRead({}, {}, {}, {}), RECORDS)
+
+    wait_until(is_whole, what="the broker that was away sends its records")
+
+
+# --- a consumer
 
 
 @pytest.fixture
@@ -101,3 +148,39 @@ def where(records: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
 def produce(first: KafkaBroker, topic: str, *partitions: int) -> None:
     for partition in partitions:
         first.produce(topic, ["x"] * RECORDS, partition=partition)
+
+
+def wait_parked() -> None:
+    """Wait until the kept consumers have dropped what they have prefetched."""
+    wait_until(lambda: not any(kept.positions for kept in consumers.cache()._idle), what="the consumers are parked")
+
+
+def test_records_acquired_of_a_leader_that_is_away_come_later(first, away, unique, make, caplog) -> None:
+    """The coordinator has not noticed it: it knows the ends of the logs, and asks for none."""
+    topic = first.create_topic(unique("orders"), nodes=[1, 2])
+    first.produce(topic, ["x"] * 4, partition=0)
+    first.produce(topic, ["x"] * 300, partition=1)
+    consumer = make(topic, max_poll_records=10, share_coordinator_metadata_refresh_ms=600_000)
+    with pytest.MonkeyPatch.context() as patch:
+        # A broker that has just started may be slow: it is not given up, nor are its records left to the next poll.
+        patch.setattr(silent_partitions, "PATIENCE_S", 60.0)
+        patch.setattr(fetching, "PART_S", 60.0)
+        of_both = list(consumer.poll(60.0))
+    assert {message.partition() for message in of_both} == {0, 1}
+    for message in of_both:
+        consumer.acknowledge(message, AcknowledgeType(2 if message.partition() == 0 else 1))
+    consumer.commit_sync()
+    more = accepted(consumer, 10)
+    assert {partition for partition, _, _ in more} == {1}
+    done = [message.offset() for message in of_both if message.partition() == 1] + [offset for _, offset, _ in more]
+    wait_parked()
+    away.pause()
+    assert where(accepted(consumer, 4)) == [(0, offset) for offset in range(4)]
+    first.produce(topic, ["later"] * RECORDS, partition=0)
+    assert where(accepted(consumer, RECORDS)) == [(0, 4 + number) for number in range(RECORDS)]
+    away.resume()
+    rest = accepted(consumer, 300 - len(done))
+    assert sorted([*done, *(offset for _, offset, _ in rest)]) == list(range(300))
+    assert make.described() == {0: (4 + RECORDS, 0), 1: (300, 0)}
+    lines = [record.getMessage() for record in caplog.records if "brokers of some partitions" in record.getMessage()]
+    assert "no answer for" in lines[0] and "answers again" in lines[-1]
