@@ -4,6 +4,7 @@ Records that Kafka still has are delivered once each; records that Kafka has los
 import contextlib
 import logging
 import resource
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -149,7 +150,28 @@ def in_sync(broker, topic):
     return sorted(broker.admin.list_topics(topic, 15).topics[topic].partitions[0].isrs)
 
 
+RATE = 250_000
 """A quota lets readers have this number of bytes a second, on an average of some seconds."""
+
+
+@pytest.mark.slow
+def test_under_a_consume_quota_batches_are_slow_and_complete(kafka, topic, start):
+    """The quota holds for the client id that all readers and coordinators have unless a query names another."""
+    orders, sizes = topic("orders", 2), 4_000_000
+    for partition in (0, 1):
+        kafka.produce(orders, [b"%d" % n + b"x" * 996 for n in range(sizes // 2_000)], partition=partition)
+    who = ["--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "clients", "--entity-name", "sharegroup"]
+    kafka.run_tool("kafka.admin.ConfigCommand", *who, "--add-config", f"consumer_byte_rate={RATE}")
+    try:
+        query, began_s = start(kafka, orders), time.monotonic()
+        while sum(query.delivered.values()) < sizes // 1_000:
+            query.run(most=1_500)
+        took_s = time.monotonic() - began_s
+    finally:
+        kafka.run_tool("kafka.admin.ConfigCommand", *who, "--delete-config", "consumer_byte_rate")
+    assert query.delivered == Counter((partition, n) for partition in (0, 1) for n in range(sizes // 2_000))
+    assert took_s > sizes / RATE / 2, "or nothing was slow"
+    assert query.next_batch() == []
 
 
 def fill_disk(broker):
