@@ -9,6 +9,7 @@ import pytest
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
 from coordinator.dead_letters.record_format import Origin, dead_letter, parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
+from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
 from tests.support.kafka_log import messages_of
 from tests.support.waiting import wait_until
@@ -118,6 +119,29 @@ def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
         return list(originals.read(name, 0, [0, 1])) == [Absent(0, AbsenceReason.NEVER), Absent(1, AbsenceReason.NEVER)]
 
     wait_until(compacted, what="the log is compacted", interval_s=0.3)
+
+
+@pytest.mark.slow
+def test_a_missing_topic_has_no_original_records(kafka, unique):
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
+        found = list(originals.read(unique("nowhere"), 0, [0, 1]))
+
+    assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
+
+
+@pytest.mark.slow
+def test_an_unreachable_broker_raises_and_reports_no_record_absent(kafka, topic):
+    name = topic()
+    kafka.produce(name, ["x"] * 3)
+    with contextlib.closing(SourceRecordReader(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:
+        assert len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3
+        kafka.proxy.cut()
+        try:
+            with pytest.raises(BrokerNotReachable):
+                list(cut_off.read(name, 0, [0, 1, 2]))
+        finally:
+            kafka.proxy.heal()
+        wait_until(lambda: len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3, what="it is read again")
 
 
 # --- dead letters
