@@ -10,6 +10,7 @@ from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import hanging_transaction, log_reader
 from coordinator.service.stores.kafka.group_list import groups_in
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction
 from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import taken
@@ -127,3 +128,17 @@ def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatie
     assert taken(last) == [b"a"]
     append(last, {"billing": [b"b"]})
     assert taken(open_at("four")) == [b"a", b"b"]
+
+
+@pytest.mark.slow
+def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_topic, open_at, caplog):
+    owner = open_at("one")
+    taken(owner)
+    append(owner, {"billing": [b"a"]})
+    open_since = committed_end(log_topic)
+    log = owner._open["billing"].log
+    forgotten = kafka.open_transaction(log_topic.name, [b"x"], partition=0, keys=[log.keyed([b"b"], 1)[0][0]])
+    assert not end_transaction(log_topic, 0, open_since)
+    assert "not ended: the transaction in" in caplog.text and "(transactional.id.expiration.ms)" in caplog.text
+    forgotten.abort_transaction(30)
+    assert taken(open_at("two")) == [b"a"]

@@ -341,12 +341,14 @@ class KafkaBroker:
         levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         wait_until(lambda: self._ends(topic, levels[0]) == self._ends(topic, levels[1]), what="the markers are there")
 
-    def open_transaction(self, topic: str, values: Iterable[Value], *, partition: int = -1) -> Producer:
+    def open_transaction(
+        self, topic: str, values: Iterable[Value], *, partition: int = -1, keys: Sequence[Value] | None = None
+    ) -> Producer:
         """Write records in a transaction and leave it open: the producer returned may commit or abort it."""
         producer = Producer(self._client_config({"transactional_id": f"test-{uuid.uuid4().hex}"}))
         producer.init_transactions(REQUEST_TIMEOUT_S)
         producer.begin_transaction()
-        self._send(producer, topic, values, None, partition, None)
+        self._send(producer, topic, values, keys, partition, None)
         return producer
 
     def _ends(self, topic: str, level: IsolationLevel) -> list[int]:
