@@ -17,6 +17,7 @@ from coordinator.service.server.listener import Listener
 from tests.support.host import TOKEN, Host, acquired, patient
 from tests.support.standalone import TOKEN as STANDALONE_TOKEN
 from tests.support.standalone import StandaloneProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -126,3 +127,18 @@ def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_p
         assert later.rejoin(orders, first) == first
         assert (later.owns(group), one.owns(group)) == (False, True)
         assert sorted(held + acquired(later, first)) == list(range(20))
+
+
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
+def test_pruning_takes_only_groups_whose_owner_is_gone(start, orders, unique):
+    group, one, standalone = unique("billing"), start("one"), start("standalone")
+    one.join(group, orders, "a")
+
+    def wake():
+        standalone.coordinator.state._wake(group)
+        return standalone.owns(group)
+
+    assert not wake()
+    assert one.owns(group)
+    one.be_silent()
+    wait_until(wake, what="the standalone coordinator has taken it")
