@@ -1,15 +1,18 @@
-"""The state topic on bad days: brokers are lost, quotas slow it down, an unclean election cuts it.
+"""The state topic on bad days: brokers are lost, quotas slow it and the dead letters down, an unclean election cuts it.
 No answered append is lost as long as Kafka has it; an error names what Kafka has lost."""
 
 import contextlib
 
 import pytest
 
+from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import TRANSACTION_BYTES
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_log import messages_of
+from tests.support.rejecting import Rejecting, origins
 from tests.support.state_topics import Hosts, state_topic, taken
 from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
@@ -57,6 +60,34 @@ def test_a_snapshot_slowed_by_a_quota_beyond_the_write_timeout_is_written(kafka,
         snapshot(store, "billing", records)
         append(store, {"billing": [b"b"]})
         assert last(taken(hosts())) == [*records, b"b"]
+
+
+@pytest.mark.soak
+def test_appends_and_loads_under_quotas_are_all_answered(kafka, quota):
+    topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
+    topic.ensure()
+    with contextlib.closing(Hosts(topic)) as hosts:
+        store = Member(hosts).store
+        quota(producer_byte_rate=SLOW, consumer_byte_rate=SLOW)
+        records = [bytes([number]) * (SLOW // 2) for number in range(24)]
+        for record in records:
+            append(store, {"billing": [record]})
+        assert taken(hosts()) == records
+
+
+@pytest.mark.soak
+def test_dead_letters_under_a_produce_quota_are_all_written(kafka, topic, quota, unique, tmp_path):
+    """Their writer and the coordinator have one client id, which the quota is for."""
+    orders, queue, count = topic("orders"), topic("dlq"), 400
+    kafka.produce(orders, [b"%d" % n + b"x" * 10_000 for n in range(count)])
+    quota(producer_byte_rate=SLOW // 2)
+    group = Rejecting(kafka.bootstrap, tmp_path / "state.db", unique("group"), orders, dlq_topic_name=queue)
+    with contextlib.ExitStack() as stack:
+        stack.callback(group.stop)
+        group.reject_all(count)
+        group.wait_filed(count)
+        found = origins(messages_of(kafka.bootstrap, queue))
+        assert set(found) == {Origin(orders, 0, n, group.group, 1) for n in range(count)}
 
 
 class Member:
