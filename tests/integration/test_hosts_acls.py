@@ -358,3 +358,14 @@ def read(broker, user, topic):
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch):
     monkeypatch.setattr(ownership, "PATIENCE_S", 3.0)
+
+
+@pytest.mark.slow
+def test_topics_of_more_partitions_are_used(guarded, owned, hosts, orders):
+    _, group, _ = owned
+    delete(guarded, *ALL)
+    for topic in ALL:
+        guarded.admin.create_topics([NewTopic(topic, PARTITIONS + 2, 1)])[topic].result(60)
+    wait_until(lambda: {*ALL} <= {*guarded.admin.list_topics(timeout=60).topics}, what="the topics are seen")
+    hosts(MEMBER).join(group, orders, "b")
+    delete(guarded, *ALL)

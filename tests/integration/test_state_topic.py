@@ -213,3 +213,25 @@ def test_a_native_share_group_with_the_same_history_ends_alike(kafka, topic, joi
     found = advanced(ours_left.start_offset, ours_left.state_batches)
     assert found == advanced(left.start_offset, left.state_batches)
     assert found.batches, "something is left to compare"
+
+
+@pytest.mark.slow
+def test_kafkas_formatter_reads_an_ordered_group_whose_first_record_waits(kafka, topic, client, join):
+    name = topic()
+    kafka.produce(name, [b"x"] * 20)
+    topic_id = kafka.topic_id(name)
+    consumer = join(
+        name, "c1", query=False, configs={"share.order": "partition", "share.release.backoff.ms": "3600000"}
+    )
+    assert sorted(acquired(consumer, 10)) == [(0, at) for at in range(10)]
+    acknowledge(consumer, topic_id, [(0, 2, 1, ACCEPT), (3, 3, 1, RELEASE), (4, 4, 1, ACCEPT)])
+    assert acquired(consumer, 10) == {}, "the first record waits"
+    described = client.call(DescribeGroup(group_id=consumer.group_id))
+    (partition,) = described.partitions
+    assert partition.waits_for is not None and partition.waits_for.offset == 3
+    assert described.records.unaccounted == 0
+    everything = ListInFlight(group_id=consumer.group_id, states=tuple(RecordState.__members__))
+    _, found = ours(kafka, consumer.group_id)
+    left = found[topic_id, 0]
+    runs = client.call(everything).runs
+    assert (left.start_offset, left.state_batches) == (3, without_locks(partition, runs))

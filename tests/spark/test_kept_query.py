@@ -1,5 +1,7 @@
 """keep_running: within one process a query gets through a bad record and an outage, and ends where it has to."""
 
+import time
+
 import pytest
 
 from tests.support.dead_letters import read_dead_letters
@@ -12,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 16
 FEW_TRIES = {"share.isolation.base": RECORDS, "share.delivery.count.limit": 3}
-THROUGH_S = 240
+THROUGH_S, AWAY_S = 240, 300
 IN_A_THREAD = """
 import threading
 from sharegroup import keep_running
@@ -65,15 +67,23 @@ def test_a_poison_record_becomes_a_dead_letter_within_one_process(kafka, topic, 
     assert running.error() == "", "a query that was stopped is not started again"
 
 
-@pytest.mark.slow
-def test_while_a_service_is_away_no_record_is_given_up(kafka, topic, job, start, tmp_path):
+@pytest.mark.parametrize(
+    "away_s",
+    [
+        pytest.param(0, marks=pytest.mark.slow),
+        pytest.param(AWAY_S, marks=[pytest.mark.soak, pytest.mark.timeout(AWAY_S + 600)]),
+    ],
+)
+def test_while_a_service_is_away_no_record_is_given_up(kafka, topic, job, start, tmp_path, away_s):
     """Longer than the records have tries: some are quarantined."""
+    end_s = time.monotonic() + away_s
     orders, dlq, flag = topic("orders"), topic("dlq"), tmp_path / "away"
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, **FEW_TRIES, **{"errors.deadletterqueue.topic.name": dlq})
     flag.touch()
     running = start(queue.query("a", away=str(flag), kept=True))
     running.wait(lambda: len(running.events("started")) > 4, "it has failed four times")
+    wait_until(lambda: running.over() or time.monotonic() > end_s, timeout_s=2 * AWAY_S, what="the outage ends")
     assert not running.over(), running.error()
     flag.unlink()
     wait_until(lambda: describe(queue).lag() == 0, timeout_s=THROUGH_S, what="all records are done")
