@@ -36,7 +36,7 @@ _MARKS = {
     "from pyspark.sql": f"{_SAY}from pyspark.sql",
     "\nspark = ": "\nsay('imports')\nspark = ",
     "\norders = ": "\nsay('session')\norders = ",
-    "\nquery = ": "\nsay('load')\nquery = ",
+    "\nwriter = ": "\nsay('load')\nwriter = ",
     "    batch.write": "    say('batch')\n    batch.write",
 }
 """What the program says of itself, by the text before which it says so."""
