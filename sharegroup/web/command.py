@@ -17,7 +17,7 @@ from sharegroup.option_types import Seconds, Whole
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin
-    from coordinator.protocol.rights import Right, Tokens
+    from coordinator.protocol.rights import Tokens
     from sharegroup.doctor.findings import Finding
     from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.site import Site
@@ -118,7 +118,7 @@ def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
     """Returns the page's own tokens, None if the coordinators know the tokens; and what to tell the user about them."""
     from coordinator.config.secret_files import read_secret
     from coordinator.protocol.errors import InvalidToken
-    from coordinator.protocol.rights import Tokens
+    from coordinator.protocol.rights import Right, Tokens
 
     if path:
         tokens = Tokens.parse(read_secret("--token-file", path).decode("utf-8", "replace"), path)

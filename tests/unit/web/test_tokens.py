@@ -11,12 +11,12 @@ import pytest
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import AlterGroupConfigs
-from coordinator.protocol.errors import CoordinatorUnreachable, InvalidRequest
+from coordinator.protocol.errors import CoordinatorUnreachable, InvalidRequest, InvalidToken
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
-from sharegroup.web import coordinator_page
+from sharegroup.web import command, coordinator_page
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.sign_in_tokens import CoordinatorTokens
 from tests.support.web_site import Browser, Page, finished, letter, pending_of
@@ -34,6 +34,31 @@ def tokens():
     server = FlightServer(Requests(version="1").begin(handle), TOKENS)
     yield CoordinatorTokens({"share.coordinator.endpoint": server.address})
     server.shutdown()
+
+
+def test_the_page_s_own_tokens_are_those_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"admin ada:{ADA}\nmember:{MEMBER}\n")
+    path.chmod(0o600)
+    own, told = command._tokens({}, str(path))
+    assert own is not None and told == f"Its tokens: {path}"
+    assert [str(caller) for _, caller in own.holders] == ["admin ada", "member"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"member:{MEMBER}", "no token has the right read or admin"),
+        (f"ann:{ADA}", "is not RIGHTS:TOKEN"),
+        (f"read lo:{LO} groups=a", "can't have groups="),
+    ],
+)
+def test_a_file_of_tokens_with_which_nobody_signs_in_is_refused(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(line)
+    path.chmod(0o600)
+    with pytest.raises(InvalidToken, match=says):
+        command._tokens({}, str(path))
 
 
 def of(tokens, token):
