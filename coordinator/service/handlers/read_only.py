@@ -107,7 +107,8 @@ class TopicToRead:
 
     def __init__(self, topic: StateTopic | None, name: str, installation_id: str) -> None:
         self.topic, self._installation_id = topic, installation_id
-        self.name = f"state topic {name}"
+        missing = "" if topic else ", which the cluster does not have: check its address and share.state.store"
+        self.name = f"state topic {name}{missing}"
 
     def stored_groups(self) -> list[GroupListing]:
         found = groups_in(self.topic, list(range(self.topic.partitions))) if self.topic is not None else {}
