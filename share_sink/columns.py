@@ -5,7 +5,7 @@ mean stands in :mod:`share_sink.rows`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,8 +73,8 @@ class Columns:
     column_indexes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schema: StructType) -> Columns:
-        """Returns the sink's columns in this schema; other columns are ignored. As in Spark, names match in any case,
+    def of(cls, schema: StructType, only: Collection[str] = ()) -> Columns:
+        """Returns the sink's columns in this schema, or those that ``only`` names; other columns are ignored. As in Spark, names match in any case,
         unless two columns differ only in case.
 
         Raises:
@@ -82,6 +82,8 @@ class Columns:
             WrongColumn: a column has a wrong type, or is there twice."""
         indexes: dict[str, int] = {}
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
+            if only and name not in only:
+                continue
             index = _column_index(schema, name, wanted)
             if index is not None:
                 found = schema[index].dataType

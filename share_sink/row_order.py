@@ -27,7 +27,7 @@ def in_order(df: DataFrame) -> DataFrame:
     from pyspark.sql.functions import bool_or, coalesce, col, lit, when
 
     check_rows(df, "in_order")
-    Columns.of(df.schema)
+    Columns.of(df.schema, only=(TOPIC, PARTITION, OFFSET, ACKNOWLEDGEMENT))
     earlier = Window.partitionBy(TOPIC, PARTITION).orderBy(OFFSET).rangeBetween(Window.unboundedPreceding, -1)
     comes_again = col(ACKNOWLEDGEMENT).isin("release", "defer")
     waits = coalesce(bool_or(comes_again).over(earlier), lit(False))
