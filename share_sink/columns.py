@@ -74,8 +74,8 @@ class Columns:
 
     @classmethod
     def of(cls, schema: StructType, only: Collection[str] = ()) -> Columns:
-        """Returns the sink's columns in this schema, or those that ``only`` names; other columns are ignored. As in Spark, names match in any case,
-        unless two columns differ only in case.
+        """Returns the sink's columns in this schema, or those that ``only`` names; other columns are ignored. As in
+        Spark, names match in any case, unless two columns differ only in case.
 
         Raises:
             MissingColumn: a required column is missing.

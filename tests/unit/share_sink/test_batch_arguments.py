@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
+from share_sink.columns import Columns
 from share_sink.decided_rows import decide
+from share_sink.errors import WrongColumn
 from share_sink.foreach_batch import acknowledge
 from share_sink.row_order import in_order
 
@@ -33,6 +36,13 @@ CALLS: dict[str, Any] = {
 def test_what_is_no_batch_is_refused_by_name(call: str, df: Any, says: str) -> None:
     with pytest.raises(TypeError, match=f"{call}.*{says}"):
         CALLS[call](df)
+
+
+def test_the_columns_of_a_call_are_checked_without_the_others() -> None:
+    schema = StructType().add("topic", "string").add("acknowledgement", "int")
+    assert Columns.of(schema, only=["topic"]).column_indexes == {"topic": 0}
+    with pytest.raises(WrongColumn, match="acknowledgement"):
+        Columns.of(schema, only=["topic", "acknowledgement"])
 
 
 @pytest.mark.parametrize("batch_id", [{"kafka.group.id": "billing"}, "0", True, None])
