@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructType
 
 from share_sink.columns import Columns
 from share_sink.decided_rows import decide
@@ -39,7 +39,7 @@ def test_what_is_no_batch_is_refused_by_name(call: str, df: Any, says: str) -> N
 
 
 def test_the_columns_of_a_call_are_checked_without_the_others() -> None:
-    schema = StructType().add("topic", "string").add("acknowledgement", "int")
+    schema = StructType().add("topic", StringType()).add("acknowledgement", IntegerType())
     assert Columns.of(schema, only=["topic"]).column_indexes == {"topic": 0}
     with pytest.raises(WrongColumn, match="acknowledgement"):
         Columns.of(schema, only=["topic", "acknowledgement"])
