@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from benchmarks.report import Row
@@ -31,7 +32,8 @@ from coordinator.service.requests.acknowledged_rows import SCHEMA, partition_ack
 
 GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
 LENGTHS = (10, 10_000, 1_000_000)
-AT_MOST_US, AT_MOST_ROWS_S = 30, 0.5
+PARTITIONS, BATCHES = 50, 200
+AT_MOST_US, AT_MOST_ROWS_S, AT_MOST_ORDERED = 30, 0.5, 1.1
 ROWS = 100_000
 OUTCOMES = (1, 2, 3)
 NOW_MS = 1_000_000
@@ -39,18 +41,21 @@ _ACCEPT = (1,)
 
 
 class Core:
-    """One group with one partition, run as the runtime runs it: decide, encode, replay. ``encoded_bytes``: of all
-    records that would be appended."""
+    """One group with partitions of so many ``records``, run as the runtime runs it: decide, encode, replay.
+    ``encoded_bytes``: of all records that would be appended."""
 
-    def __init__(self, *, query: bool, records: int) -> None:
+    def __init__(self, *, query: bool, records: int, partitions: int = 1, order: str = "none") -> None:
         self.encoded_bytes = 0
         self.group = ShareGroup(GROUP)
-        self.bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=records),)
+        self.bounds = tuple(
+            PartitionBounds(topic_id=TOPIC_ID, partition=at, log_start=0, end=records) for at in range(partitions)
+        )
         self.run(CreateGroup(incarnation="i", topic_ids=True))
         topics = (TopicWithId(topic="orders", topic_id=TOPIC_ID),)
-        starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+        starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=at, start_offset=0) for at in range(partitions))
         self.run(InitializePartitions(topics=topics, starts=starts))
-        self.epoch = self.run(JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=query)).member_epoch
+        join = JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=query, configs={"share.order": order})
+        self.epoch = self.run(join).member_epoch
 
     def run(self, command: Any, now_ms: int = NOW_MS) -> Any:
         decision = decide(self.group, command, now_ms)
@@ -74,7 +79,33 @@ def core_rows(ranges: int) -> list[Row]:
         rows.append(Row(name=f"core: {name}", value=max(medians), unit="µs", at_most=AT_MOST_US, how=how))
     took_s = statistics.median(_random_rows() for _ in range(5))
     how = f"{ROWS:,} records of random outcomes, from Arrow to replayed; CPU"
-    return [*rows, Row(name="core: acknowledge rows", value=took_s, unit="s", at_most=AT_MOST_ROWS_S, how=how)]
+    rows.append(Row(name="core: acknowledge rows", value=took_s, unit="s", at_most=AT_MOST_ROWS_S, how=how))
+    ratios = [_batches_us("partition") / _batches_us("none") for _ in range(5)]
+    how = (
+        f"share.order=partition / none, a batch of {PARTITIONS} partitions; CPU, {min(ratios):.2f} to {max(ratios):.2f}"
+    )
+    ratio = statistics.median(ratios)
+    return [*rows, Row(name="core: a batch in order", value=ratio, at_most=AT_MOST_ORDERED, how=how)]
+
+
+def _batches_us(order: str) -> float:
+    """The CPU time of a query's batches, each of new records of every partition, from acquisition to completion."""
+    core = Core(query=True, records=0, partitions=PARTITIONS, order=order)
+    who = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
+    times: list[float] = []
+
+    def batch(start: str, end: int) -> str:
+        bounds = tuple(msgspec.structs.replace(each, end=end) for each in core.bounds)
+        plan = core.run(AcquirePlan(**who, start=start, max_records=10**6, bounds=bounds)).plan
+        assert len(plan.partitions) == PARTITIONS
+        core.run(StartOrReclaimPlan(**who, plan_id=plan.plan_id, bounds=bounds))
+        core.run(CompletePlan(member_id=MEMBER, member_epoch=core.epoch, plan_id=plan.plan_id))
+        return str(plan.plan_id)
+
+    number = ""
+    for at in range(BATCHES):
+        number = timed(times, lambda number=number, at=at: batch(number, 10 * (at + 1)))
+    return statistics.median(times)
 
 
 def _query(ranges: int, length: int) -> dict[str, list[float]]:
