@@ -53,8 +53,9 @@ def _job(broker: KafkaBroker) -> Iterator[ShareJob]:
     options = {"maxOffsetsPerTrigger": str(PER_BATCH), "errors.deadletterqueue.topic.name": dlq}
     with tempfile.TemporaryDirectory(prefix="sgb-") as folder:
         job = ShareJob(
-            directory=Path(folder), bootstrap=broker.bootstrap, group=f"group-{name}", topics=(orders,), options=options
-        )
+            directory=Path(folder), bootstrap=broker.bootstrap, admin_bootstrap=broker.bootstrap,
+            group=f"group-{name}", topics=(orders,), options=options,
+        )  # fmt: skip
         try:
             yield job
         finally:

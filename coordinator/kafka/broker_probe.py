@@ -106,9 +106,9 @@ def listener_of_another_kind(addresses: str, protocol: str) -> BrokerSpeaksOther
     kinds = {address: found.get(address, "") for address in named}
     others = [address for address in named if kinds[address] not in ("", _BROKER, _SILENT)]
     controllers = [address for address in named if kinds[address] == _CONTROLLER]
-    if not controllers and others != named:
+    wrong = controllers or (others if others == named else [])
+    if not wrong:
         return None
-    wrong = controllers or others
     kind = kinds[wrong[0]]
     answer, instead = _ANSWERS.get(kind, (f'with the text "{kind}"', _NAME_A_BROKER))
     return BrokerSpeaksOtherwise(addresses=",".join(wrong), answer=answer, protocol=protocol, instead=instead)

@@ -93,6 +93,7 @@ def test_a_broker_beside_another_server_is_used(embedded):
         servers = f"{address},{embedded.bootstrap_servers}"
         assert cluster_metadata(servers, {}).brokers
         assert listener_of_another_kind(servers, "PLAINTEXT") is None
+    assert listener_of_another_kind("", "PLAINTEXT") is None
 
 
 class Lines(contextlib.AbstractContextManager):
