@@ -68,7 +68,7 @@ def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...
         key, equals, value = text.partition("=")
         if not key.strip() or not equals:
             raise click.BadParameter(f"'{text}' is not KEY=VALUE")
-        if found.setdefault(key.strip(), value.strip()) != value.strip():
+        if found.setdefault(key.strip(), value) != value:
             raise click.BadParameter(f"{key.strip()} has two values: give it once")
     return found
 

@@ -8,6 +8,7 @@ import struct
 import pytest
 from confluent_kafka import Message
 
+from sharegroup.cluster_options import pairs
 from sharegroup.console_format import DESERIALIZERS, RecordFormat, RecordUnreadable
 
 ALL = {f"print.{name}": "true" for name in ("timestamp", "key", "offset", "delivery", "epoch", "partition", "headers")}
@@ -29,6 +30,11 @@ def test_only_the_value_is_printed_unless_more_is_asked_for():
     assert RecordFormat({"print.key": " TRUE "}).line(record(key=b"k")) == b"k\tv\n"
     assert RecordFormat({"print.key": "true", "print.value": "false"}).line(record(key=b"k")) == b"k\n"
     assert RecordFormat({"print.value": "false"}).line(record()) == b""
+
+
+def test_a_separator_may_be_a_blank():
+    given = pairs(None, None, ("key.separator= ", "print.key =true"))
+    assert RecordFormat(given).line(record(key=b"k", value=b"v")) == b"k v\n"
 
 
 def test_columns_stand_in_the_order_of_kafkas_own_formatter():
