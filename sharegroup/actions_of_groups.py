@@ -12,9 +12,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from coordinator.protocol.values import GROUP_STATES
 from sharegroup.group_actions import SCENARIOS
 
-STATES = ("Empty", "Stable", "Dead", "Unknown")
+STATES = tuple(map(str.capitalize, GROUP_STATES))
 """The states of groups, as Kafka's tools write them."""
 _ACTS = ("dry_run", "execute", "reason")
 _FORCED = (*_ACTS, "force", "wait")
@@ -45,6 +46,8 @@ def action_of(context: click.Context, options: Mapping[str, Any]) -> str:
     if len(chosen) != 1:
         raise click.UsageError(f"Command must include exactly one action: {_flags(ACTIONS)}.", context)
     _check_taken(context, chosen[0])
+    if "group_ids" in TAKES[chosen[0]] and "all_groups" not in TAKES[chosen[0]] and len(options["group_ids"]) > 1:
+        raise click.UsageError(f"Option {_flag(chosen[0])} takes one --group", context)
     if options["dry_run"] and options["execute"]:
         raise click.UsageError(f"Option {_flag(chosen[0])} only accepts one of --execute and --dry-run", context)
     _CHECKS[chosen[0]](context, options)
@@ -96,13 +99,7 @@ def _check_groups(context: click.Context, options: Mapping[str, Any], action: st
         raise click.UsageError(f"Option --{action} takes one of these options: --all-groups, --group", context)
 
 
-def _check_one_group(context: click.Context, options: Mapping[str, Any], action: str) -> None:
-    if len(options["group_ids"]) > 1:
-        raise click.UsageError(f"Option {action} takes one --group", context)
-
-
 def _check_delete_offsets(context: click.Context, options: Mapping[str, Any]) -> None:
-    _check_one_group(context, options, "--delete-offsets")
     if not options["group_ids"] or not options["topics"]:
         raise click.UsageError("Option --delete-offsets takes the following options: --group, --topic", context)
     if parts := [topic for topic in options["topics"] if ":" in topic]:
@@ -111,20 +108,18 @@ def _check_delete_offsets(context: click.Context, options: Mapping[str, Any]) ->
 
 
 def _check_reset(context: click.Context, options: Mapping[str, Any]) -> None:
-    _check_one_group(context, options, "--reset-offsets")
     if not options["group_ids"]:
         raise click.UsageError("Option --reset-offsets takes the option: --group", context)
     if sum(options[each] is not None and options[each] is not False for each in SCENARIOS) != 1:
         raise click.UsageError(f"Option --reset-offsets takes one of these options: {_flags(SCENARIOS)}", context)
-    if options["from_file"] is not None and (options["topics"] or options["all_topics"]):
+    has_topics = bool(options["topics"])
+    if options["from_file"] is not None and (has_topics or options["all_topics"]):
         raise click.UsageError("The file of --from-file names the topics: leave out --topic and --all-topics", context)
-    scopes = sum((bool(options["topics"]), options["all_topics"], options["from_file"] is not None))
-    if scopes != 1:
+    if options["from_file"] is None and has_topics == options["all_topics"]:
         raise click.UsageError("Option --reset-offsets takes the option: --all-topics or --topic", context)
 
 
 def _check_release_member(context: click.Context, options: Mapping[str, Any]) -> None:
-    _check_one_group(context, options, "--release-member")
     if not options["group_ids"] or not options["member_id"]:
         raise click.UsageError("Option --release-member takes the following options: --group, --member", context)
 
@@ -136,7 +131,6 @@ def _check_archive_records(context: click.Context, options: Mapping[str, Any]) -
 
 
 def _check_records(context: click.Context, options: Mapping[str, Any], option: str = "--release-records") -> None:
-    _check_one_group(context, options, option)
     if not options["group_ids"] or len(options["topics"]) != 1 or options["records"] is None:
         raise click.UsageError(f"Option {option} takes the following options: --group, --topic, --offset", context)
 

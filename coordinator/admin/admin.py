@@ -215,11 +215,12 @@ class Admin:
             UnknownSharePartition: the group has nothing of a topic that is named, or of a partition."""
         request = ListOffsets(group_id=group_id, topics=names("topics", topics), partitions=tuple(partitions))
         listed = self._look(request)
-        asked = [*(f"topic {each}" for each in request.topics), *(f"partition {each}" for each in request.partitions)]
-        there = {name for each in listed.partitions for name in (f"topic {each.topic}", f"partition {each.partition}")}
-        for name in asked:
-            if name not in there:
-                raise UnknownSharePartition(group_id=group_id, partition=name)
+        numbers = "".join(f", partition {each}" for each in request.partitions)
+        there = {each.topic for each in listed.partitions}, {each.partition for each in listed.partitions}
+        missing = [f"topic {each}{numbers}" for each in request.topics if each not in there[0]]
+        missing += [f"partition {each}" for each in request.partitions if each not in there[1]]
+        if missing:
+            raise UnknownSharePartition(group_id=group_id, partition=missing[0])
         return listed
 
     def in_flight(

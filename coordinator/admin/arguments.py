@@ -11,10 +11,10 @@ import msgspec
 from coordinator.client.client import ENDPOINT
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import TRANSACTIONAL_ID, broker_addresses, check_kafka_config, to_librdkafka
-from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import Request
 from coordinator.protocol.option_errors import MissingOption
+from coordinator.protocol.values import GROUP_STATES
 
 
 def names(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -78,20 +78,20 @@ def partitions_by_topic(topics: Mapping[str, Iterable[int]] | Iterable[str]) -> 
 
 
 def changes(configs: Mapping[str, str], unset: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The configs to set and the keys to unset.
+    """The configs to set, without blanks around their values, and the keys to unset.
 
     Raises:
         TypeError: they are no mapping and no list of texts.
         InvalidRequest: a key is in both."""
     if isinstance(configs, Mapping) and (without := [key for key, value in configs.items() if value is None]):
         raise TypeError(f"configs has no value for {without[0]}: write unset={without} instead")
-    wanted, keys = texts("configs", configs), names("unset", unset)
+    wanted = {key: text.strip() for key, text in texts("configs", configs).items()}
+    keys = names("unset", unset)
     if both := wanted.keys() & set(keys):
         raise InvalidRequest(what=f"{min(both)} is in configs and in unset: name it in one of them.")
     return wanted, keys
 
 
-GROUP_STATES = ("EMPTY", "STABLE", "DEAD", "UNKNOWN")
 _WORDS = {"str": "a text", "int": "a whole number", "bool": "True or False", "array": "a list", "object": "a mapping"}
 _ARGUMENTS = {"value": "shift_by", "offsets": "to", "states": "only_state"}
 """The names of the arguments whose fields have other names."""
@@ -128,10 +128,9 @@ def connection(conf: Mapping[str, object]) -> tuple[Any, dict[str, str], str]:
     given = texts("conf", conf)
     own = {key: given.pop(key) for key in list(given) if key.startswith(GROUP_PREFIXES)}
     coordinator_configs = configs(own)[1]
-    has_endpoint = bool(CoordinatorConfig.parse(coordinator_configs).share_coordinator_endpoint)
     kafka = to_librdkafka(given, TRANSACTIONAL_ID, prefix="", forbidden={})
     check_kafka_config(kafka, prefix="")
     servers = kafka.get("bootstrap.servers", "").strip()
-    if not servers and not has_endpoint:
+    if not servers and not coordinator_configs.get(ENDPOINT, "").strip():
         raise MissingOption(option="bootstrap.servers", why=f"name at least one broker, or {ENDPOINT}.")
     return kafka, coordinator_configs, broker_addresses(servers, kafka, prefix="") if servers else ""

@@ -19,6 +19,8 @@ Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 PositiveCount = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+GROUP_STATES = ("EMPTY", "STABLE", "DEAD", "UNKNOWN")
+"""The states of share groups (KIP-932); UNKNOWN: no coordinator could be asked."""
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
 LONGEST_DELAY_MS = 2**31 - 1
 """A longer delay of a released record, in milliseconds, is refused: some 24 days. This also bounds stored delays whose

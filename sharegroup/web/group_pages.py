@@ -19,7 +19,7 @@ from coordinator.admin.admin import Admin
 from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
-from coordinator.protocol.errors import ShareGroupError, UnknownSharePartition
+from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
 from sharegroup.doctor.findings import GroupFacts
@@ -291,10 +291,7 @@ def partition_of(visit: Visit) -> PartitionDescription:
     """Returns the share partition in the address. Raises BadRequest if it names no group, and
     GroupIdNotFound or UnknownSharePartition if that does not exist."""
     group_id, topic, index = visit.group_id, visit.text("topic"), visit.number("partition")
-    for found in visit.admin.list_offsets(group_id, [topic], partitions=[index]).partitions:
-        if (found.topic, found.partition) == (topic, index):
-            return found
-    raise UnknownSharePartition(group_id=group_id, partition=f"{topic}-{index}")
+    return visit.admin.list_offsets(group_id, [topic], partitions=[index]).partitions[0]
 
 
 def show_partition(visit: Visit) -> Response:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.admin.arguments import changes
 from coordinator.protocol.errors import AdminClosed, InvalidGroupId, InvalidRequest, InvalidReset
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.option_errors import InvalidOption, MissingOption
@@ -99,6 +100,13 @@ def test_arguments_out_of_bounds_or_at_odds_are_refused(case: str) -> None:
     call, says = REFUSED[case]
     with pytest.raises((InvalidRequest, InvalidReset), match=says):
         call(admin())
+
+
+def test_configs_are_set_without_the_blanks_around_their_values() -> None:
+    assert changes({"share.order": " partition "}, ["share.session.timeout.ms"]) == (
+        {"share.order": "partition"},
+        ("share.session.timeout.ms",),
+    )
 
 
 def test_a_closed_admin_is_named() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.protocol.admin_messages import AlterGroupConfigs
+from coordinator.protocol.errors import UnknownSharePartition
 from coordinator.protocol.messages import LeaveGroup
 from share_sink.errors import DeadLettersNotRead
 from sharegroup.web.actions import KINDS
@@ -38,6 +39,19 @@ def filed(page):
         letter(offset=n, message=f"bad {SCRIPT}" if n % 2 else "timeout", origin_offset=10 + n) for n in range(6)
     ] + [letter(offset=6, group_id="audit")]
     return page
+
+
+@pytest.mark.parametrize(
+    ("topics", "partitions", "named"),
+    [
+        (["orders"], [9], "topic orders, partition 9"),
+        (["nope"], [], "topic nope"),
+        ([], [9], "partition 9"),
+    ],
+)
+def test_offsets_that_a_group_does_not_have_are_named(page, topics, partitions, named):
+    with pytest.raises(UnknownSharePartition, match=rf"no state of {named}\."):
+        page.admin.list_offsets("billing", topics, partitions=partitions)
 
 
 def starts(page):
