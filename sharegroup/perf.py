@@ -102,7 +102,7 @@ _NOTHING = Consumption()
     default=1048576,
     show_default=True,
     help="Bytes of one fetch of a partition.",
-)  # fmt: skip
+)
 @click.option(
     "--socket-buffer-size",
     type=Whole("bytes", min=0, max=10**8),

@@ -127,13 +127,16 @@ def hint(name: str, known: Iterable[str], instead: str = "docs/do/options.md has
     return f"the nearest known one is {near}" if near else instead
 
 
-def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value | None]:
-    """The values of all keys of the table, by attribute name.
+def parse_all(
+    table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str, hint_of: Callable[[str], str] | None = None
+) -> dict[str, Value | None]:
+    """The values of all keys of the table, by attribute name. ``hint_of``: the hint for an unknown name; None:
+    :func:`hint`.
 
     Raises:
         UnknownConfig: a key of ``texts`` is not in the table.
         ConfigTypeMismatch, ConfigOutOfBounds: a value is of another type than its key's, or out of bounds."""
     for name in texts:
         if name not in table:
-            raise UnknownConfig(key=name, scope=scope, hint=hint(name, table))
+            raise UnknownConfig(key=name, scope=scope, hint=hint_of(name) if hint_of else hint(name, table))
     return {key.attribute: key.parse(texts[key.name]) if key.name in texts else key.default for key in table.values()}

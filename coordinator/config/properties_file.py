@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import javaproperties
@@ -58,15 +58,14 @@ def text_of(path: str) -> str:
 def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """As read_properties, for the text of the file."""
     try:
-        pairs = list(javaproperties.loads(text, object_pairs_hook=list))
+        parts = list(javaproperties.parse(text))
     except javaproperties.InvalidUEscapeError as error:
         raise InvalidPropertiesFile(path=path, reason=f"invalid escape {error.escape}.") from None
     for form, named in ((_JSON.match(text), "JSON"), (_YAML.search(text), "YAML")):
         if form:
             reason = f"it is {named}, and has to have a line KEY=VALUE for each value."
             raise InvalidPropertiesFile(path=path, reason=reason)
-    _check_lines(path, text)
-    found = once(path, pairs)
+    found = once(path, _pairs(path, parts))
     secrets = [
         key
         for key, value in found.items()
@@ -77,12 +76,15 @@ def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dic
     return {key: _with_variables(path, key, value, environ) for key, value in found.items()}
 
 
-def _check_lines(path: str, text: str) -> None:
-    """Refuse a line that is one word, which Java reads as a key without a value: it may be a token."""
+def _pairs(path: str, parts: Iterable[javaproperties.PropertiesElement]) -> Iterator[tuple[str, str]]:
+    """Yields the keys with their values. Refuses a line that is one word, which Java reads as a key without a value: it
+    may be a token."""
     number = 1
-    for part in javaproperties.parse(text):
-        if isinstance(part, javaproperties.KeyValue) and not re.search(r"[=:\s]", part.source.strip()):
-            raise InvalidPropertiesFile(path=path, reason=f"line {number} is not KEY=VALUE.")
+    for part in parts:
+        if isinstance(part, javaproperties.KeyValue):
+            if not re.search(r"[=:\s]", part.source.strip()):
+                raise InvalidPropertiesFile(path=path, reason=f"line {number} is not KEY=VALUE.")
+            yield part.key, part.value
         number += part.source.count("\n")
 
 

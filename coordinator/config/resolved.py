@@ -11,10 +11,10 @@ from typing import Any
 
 from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.group_keys import COORDINATOR_KEYS, DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC, GROUP_KEYS
-from coordinator.config.keys import parse_all
+from coordinator.config.keys import hint, parse_all
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.allowed_topics import AllowedTopics
-from coordinator.protocol.errors import ConfigConflict, UnknownConfig
+from coordinator.protocol.errors import ConfigConflict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +74,16 @@ class GroupConfig:
         return (own or self.share_acknowledgement_mode) == "explicit"
 
 
-_GROUP = "share group configuration"
-_OF_COORDINATOR = "it is a key of the coordinator: set it as an option of a query, or in the coordinator's file"
-_OF_QUERY = "keys of a group have dots, as share.session.timeout.ms: set an option of a query at the query"
+GROUP_SCOPE = "share group configuration"
+
+
+def hint_of_group(name: str) -> str:
+    """The end of an error's sentence about a name that is no key of a group."""
+    if name in COORDINATOR_KEYS:
+        return "it is a key of the coordinator: set it as an option of a query, or in the coordinator's file"
+    if "." not in name:
+        return "keys of a group have dots, as share.session.timeout.ms: set an option of a query at the query"
+    return hint(name, GROUP_KEYS)
 
 
 @lru_cache(maxsize=256)
@@ -84,10 +91,7 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
     """As :meth:`GroupConfig.parse`. Each load and each join parses its group's configs, and most groups have the same,
     so the results are cached."""
     texts = dict(given)
-    for name in texts.keys() - GROUP_KEYS.keys():
-        if name in COORDINATOR_KEYS or "." not in name:
-            raise UnknownConfig(key=name, scope=_GROUP, hint=_OF_COORDINATOR if "." in name else _OF_QUERY)
-    values: dict[str, Any] = parse_all(GROUP_KEYS, texts, _GROUP)
+    values: dict[str, Any] = parse_all(GROUP_KEYS, texts, GROUP_SCOPE, hint_of_group)
     if "share.heartbeat.interval.ms" not in texts:
         third_ms = values["share_session_timeout_ms"] // 3
         values["share_heartbeat_interval_ms"] = min(values["share_heartbeat_interval_ms"], third_ms)

@@ -16,6 +16,10 @@ DEFAULT_PORT = 9394
 _MIB = 1 << 20
 
 
+def _is_pattern_of_topics(text: str) -> bool:
+    return is_pattern(text) and not is_list(text)
+
+
 def _bounds_of_groups() -> Iterator[ConfigKey]:
     for key, low, high, kip, why_min, why_max in (
         ("session.timeout.ms", 1_000, 3_600_000, "KIP-932", "Kafka: 45,000.", "Kafka: 60,000."),
@@ -83,7 +87,7 @@ _SERVER_ROWS = (
         name=SOURCE_KEY,
         default=EVERYTHING,
         takes="an RE2 pattern of the whole name, as orders|payments",
-        is_valid=lambda text: is_pattern(text) and not is_list(text),
+        is_valid=_is_pattern_of_topics,
         ours=True,
         doc="The topics that groups may read. Another topic is refused at the join, left out of a subscription by "
         "pattern, and not copied to a dead letter topic.",
@@ -93,7 +97,7 @@ _SERVER_ROWS = (
         name=DEAD_LETTER_KEY,
         default=EVERYTHING,
         takes="an RE2 pattern of the whole name, as orders|payments",
-        is_valid=lambda text: is_pattern(text) and not is_list(text),
+        is_valid=_is_pattern_of_topics,
         ours=True,
         doc="The topics that groups may have as dead letter topic. Another topic is refused; if a group's stored "
         "config names another topic, its dead letters wait.",

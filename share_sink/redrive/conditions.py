@@ -44,9 +44,9 @@ def condition(text: str) -> Condition:
     if not parts:
         raise InvalidCondition(condition=text, reason="it is neither NAME=VALUE nor NAME~=REGEX")
     wanted = parts["text"]
-    if parts["sign"] == "=" and wanted.startswith("="):
-        raise InvalidCondition(condition=text, reason="it has two signs =")
     if parts["sign"] == "=":
+        if wanted.startswith("="):
+            raise InvalidCondition(condition=text, reason="it has two signs =")
         return Condition(parts["name"], wanted.__eq__)
     try:
         pattern = re.compile(wanted)

@@ -14,8 +14,13 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from coordinator.config.group_keys import DEAD_LETTER_TOPIC, GROUP_KEYS
-from coordinator.config.keys import hint
-from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
+from coordinator.config.resolved import (
+    GROUP_SCOPE,
+    GroupConfig,
+    changed_configs,
+    hint_of_group,
+    replaced_configs,
+)
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets
@@ -352,7 +357,7 @@ def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig,
             raise GroupIdNotFound(group_id=request.group_id)
         for key in request.unset:
             if key not in GROUP_KEYS and key not in group.configs:
-                raise UnknownConfig(key=key, scope="share group configuration", hint=hint(key, GROUP_KEYS))
+                raise UnknownConfig(key=key, scope=GROUP_SCOPE, hint=hint_of_group(key))
         config = GroupConfig.parse(changed_configs(group.configs, _texts(request)))
         return config, reads_topic(group, config.errors_deadletterqueue_topic_name)
 
