@@ -11,6 +11,7 @@ from share_sink.columns import check_rows
 from share_sink.decided_rows import refuse_changing
 from share_sink.errors import NoSinkOptions
 from share_spark.task_plans import QUERY_ID
+from share_spark.thread_session import use_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
-    df.sparkSession.createDataFrame([], "nothing int")  # makes the session this thread's, in which Spark finds the sink
+    use_session(df.sparkSession)  # Spark finds the sink there
     df.write.format("sharegroup").options(**chosen).mode("append").save()
 
 

@@ -24,6 +24,7 @@ from coordinator.protocol.log_lines import log_as_chosen
 from share_source.errors import CheckpointChanged, ReadFailed, RecordsDamaged, RecordsGone
 from share_spark.log import LOGGERS
 from share_spark.query_cause import Cause, cause_of
+from share_spark.thread_session import use_session
 
 MAX_RESTARTS = 100
 """A query that fails this many times in a row, and completes no batch meanwhile, is not started again. With its pauses
@@ -73,11 +74,13 @@ def keep_running(start: Callable[[], StreamingQuery], *, max_restarts: float = M
 
 
 def _use_session(start: Callable[[], StreamingQuery]) -> None:
-    """Make the query's Spark session this thread's: Spark looks for a data source in the session of the thread."""
-    session: Any = getattr(getattr(start, "__self__", None), "_spark", None) or SparkSession._instantiatedSession
-    if isinstance(session, SparkSession):
-        with suppress(Exception):  # a session that has ended: start() says so
-            session.createDataFrame([], "nothing int")
+    """Give this thread the query's Spark session, as far as it is known; a thread that has one keeps it otherwise."""
+    with suppress(Exception):  # a session that has ended: start() says so
+        session: Any = getattr(getattr(start, "__self__", None), "_spark", None)
+        if session is None and SparkSession.getActiveSession() is None:
+            session = SparkSession._instantiatedSession
+        if isinstance(session, SparkSession):
+            use_session(session)
 
 
 class _KeptQuery:

@@ -24,15 +24,16 @@ def run(spark, source, sink, checkpoint):
     writer = rows.writeStream.format("sharegroup").options(**sink).option("checkpointLocation", checkpoint)
     writer, failed = writer.trigger(availableNow=True), []
 
-    def keep():
+    def keep(start):
         try:
-            keep_running(writer.start)
+            keep_running(start)
         except Exception as error:
             failed.append(str(error))
 
-    thread = threading.Thread(target=keep)
-    thread.start()
-    thread.join()
+    for start in (writer.start, lambda: writer.start()):
+        thread = threading.Thread(target=keep, args=(start,))
+        thread.start()
+        thread.join()
     return failed
 """
 
