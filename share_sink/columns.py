@@ -102,10 +102,10 @@ class Columns:
 
 def check_rows(df: Any, call: str) -> None:
     """Check that ``df``, the argument of the function ``call``, is the DataFrame of a batch. Raises TypeError."""
-    kind = type(df).__name__
     if isinstance(df, AbstractContextManager):
         raise TypeError(f"{call}() takes the rows that decide() holds: write `with sharegroup.decide(df) as decided:`")
     if not hasattr(df, "sparkSession") or not hasattr(df, "isStreaming"):
+        kind = type(df).__name__
         raise TypeError(f"{call}() takes the DataFrame of a batch, and the argument is of type {kind}")
     if df.isStreaming:
         raise TypeError(f"{call}() takes a batch, in the function of foreachBatch, and this is a stream")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.protocol.errors import StalePlan
 from coordinator.protocol.messages import NextPlan
 from share_source.driver import plan_reader
+from share_source.driver.other_sources import is_ours
 from share_source.driver.plan_offset import PlanOffset
 from share_source.errors import ForeignCheckpoint, QueryStillRuns
 from share_source.options import SourceOptions
@@ -68,8 +69,9 @@ def _ends(progress: Any, group_id: str) -> list[PlanOffset]:
         return []
     report = json.loads(progress.json)
     found = [json.loads(text) if isinstance(text := source["endOffset"], str) else text for source in report["sources"]]
-    groups = [end["group"] for end in found if isinstance(end, dict) and "group" in end]
+    ours = [end for end in found if is_ours(end)]
+    groups = [str(end["group"]) for end in ours]
     if groups and group_id not in groups:
         raise ForeignCheckpoint(group_id=group_id, checkpoint_group_id=groups[0])
-    ends = [PlanOffset.parse(end, group_id) for end in found if isinstance(end, dict) and end.get("group") == group_id]
+    ends = [PlanOffset.parse(end, group_id) for end in ours if end["group"] == group_id]
     return [end for end in ends if end.plan_id]

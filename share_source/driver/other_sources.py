@@ -26,9 +26,9 @@ def check_ours(offset: Any, starts_at: Any) -> None:
     """Check that sharegroup's source wrote the offset. ``starts_at``: where the requested batch begins, after the last
     committed one; None if not known. Raises CheckpointOfAnotherSource otherwise: the error names the source if its form
     is known and, for Spark's Kafka source, the startingOffsets that continue it."""
-    found = set(offset) if isinstance(offset, dict) else set()
-    if found >= _OURS and not _is_kafka(offset):
+    if is_ours(offset):
         return
+    found = set(offset) if isinstance(offset, dict) else set()
     if _is_kafka(offset):
         raise CheckpointOfAnotherSource(
             source="Spark's Kafka source", offset=_short(offset), then=_continued(starts_at)
@@ -38,6 +38,11 @@ def check_ours(offset: Any, starts_at: Any) -> None:
     else:
         named = next((source for source, keys in _KEYS.items() if keys <= found), "another source")
     raise CheckpointOfAnotherSource(source=named, offset=_short(offset), then="")
+
+
+def is_ours(offset: Any) -> bool:
+    """Whether the offset has the form of those of sharegroup's source."""
+    return isinstance(offset, dict) and set(offset) >= _OURS and not _is_kafka(offset)
 
 
 def _is_kafka(offset: Any) -> bool:

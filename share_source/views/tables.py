@@ -122,7 +122,7 @@ def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
     """Returns the members, including members without a session that the group remembers. Raises GroupIdNotFound."""
     with Admin(conf) as admin:
         if group_id is not None:
-            groups = {group_id: described(admin, group_id)}
+            groups = {group_id: _described(admin, group_id)}
         else:
             groups = admin.describe_groups(_ids(admin, None))
     rows = [_row(name, m) for name, group in groups.items() for m in group.members]
@@ -160,7 +160,7 @@ def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: s
     """Returns the named topic, else the group's dead letter topic. Raises as ``dead_letters``."""
     if topic is None and group_id is not None:
         with Admin(conf) as admin:
-            topic = described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
+            topic = _described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
     if not topic:
         why = "name the dead letter topic, or a group that has one"
         raise MissingOption(option=DEAD_LETTER_TOPIC, why=f"{why}.")
@@ -181,7 +181,7 @@ def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | N
     yield _table("dead-letters", rows)
 
 
-def described(admin: Admin, group_id: str) -> GroupDescription:
+def _described(admin: Admin, group_id: str) -> GroupDescription:
     """Returns the description of a group that exists. Raises GroupIdNotFound otherwise."""
     description = admin.describe_groups([group_id])[group_id]
     if description.state == "DEAD":

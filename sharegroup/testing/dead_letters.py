@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
-from share_source.views.tables import dead_letter_topic, described
+from share_source.views.tables import dead_letter_topic
+from sharegroup.admin_access import described
 from sharegroup.testing.brokers import running
 
 

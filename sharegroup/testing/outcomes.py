@@ -11,7 +11,7 @@ from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.messages import GroupDescription
 from share_sink.redrive.dlq_reader import read_topic
-from share_source.views.tables import described
+from sharegroup.admin_access import described
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.testing.brokers import RunningBroker, running
 from sharegroup.testing.dead_letters import dead_letters

@@ -90,12 +90,18 @@ def test_no_dead_letter_goes_to_a_topic_that_is_reserved() -> None:
         check_dead_letter_topic(cluster, reserved, is_read=False)
 
 
-def test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it() -> None:
-    """◆ Ours: what waits would be archived without its dead letter."""
+def two_wait() -> ShareConsumers:
+    """A group of which two records wait for their dead letters."""
     group = ShareConsumers(end=2)
     group.configure(errors_deadletterqueue_topic_name="dlq.orders")
     group.fetch("c1")
     group.acknowledge(REJECT, 0, 1)
+    return group
+
+
+def test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it() -> None:
+    """◆ Ours: what waits would be archived without its dead letter."""
+    group = two_wait()
     with pytest.raises(DeadLetterTopicInUse, match="2 record"):
         group.configure(errors_deadletterqueue_topic_name="")
     assert group.partition().archiving_count == 2
@@ -116,9 +122,6 @@ def test_a_topic_that_was_read_once_is_not_read_now() -> None:
 def test_waiting_dead_letters_are_not_given_up_by_another_config() -> None:
     """Ours: with errors.deadletterqueue.on.failure=archive what waits is archived without its dead letter, as if the
     topic were unset."""
-    group = ShareConsumers(end=2)
-    group.configure(errors_deadletterqueue_topic_name="dlq.orders")
-    group.fetch("c1")
-    group.acknowledge(REJECT, 0, 1)
+    group = two_wait()
     with pytest.raises(DeadLetterTopicInUse, match="2 record"):
         group.configure(errors_deadletterqueue_on_failure="archive")

@@ -127,21 +127,23 @@ def ended_by_twos(group: GroupDriver) -> list[tuple[int, int]]:
     return left
 
 
-def test_many_locks_that_end_at_once_end_over_several_rounds() -> None:
+def five_locks_over() -> GroupDriver:
+    """A group whose five locks, of ten records each, are over and not ended yet."""
     group = GroupDriver(records=50)
     group.join("c1", query=False)
     for _ in range(5):
         fetched(group, 10)
     group.now_ms += LOCK_MS + 1
+    return group
+
+
+def test_many_locks_that_end_at_once_end_over_several_rounds() -> None:
+    group = five_locks_over()
     assert ended_by_twos(group) == [(1, 30), (1, 10), (1, 0)]
 
 
 def test_a_crash_between_two_rounds_ends_each_lock_once() -> None:
-    group = GroupDriver(records=50)
-    group.join("c1", query=False)
-    for _ in range(5):
-        fetched(group, 10)
-    group.now_ms += LOCK_MS + 1
+    group = five_locks_over()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(membership, "MOST_ENDED_RUNS", 2)
         group.run(Expire())

@@ -69,7 +69,7 @@ def test_a_run_that_committed_nothing_completes_nothing() -> None:
     [
         (None, OPTIONS, "no NoneType"),
         (over(), None, "no NoneType"),
-        (over({"group": "payments", "plan_id": "p"}), OPTIONS, "belongs to share group payments"),
+        (over({"version": 1, "group": "payments", "member": "m"}), OPTIONS, "belongs to share group payments"),
     ],
     ids=["no query", "no options", "of another group"],
 )
