@@ -127,7 +127,8 @@ class Host:
 
 @contextlib.contextmanager
 def patient() -> Iterator[None]:
-    """Meanwhile no host takes a group from an owner that is silent: on a busy machine an owner may answer late."""
+    """Meanwhile no host takes a group from an owner that is silent: a new owner gives its first answer after up to
+    three seconds, and later on a busy machine."""
     look = Gateway._look
 
     def look_again(gateway: Gateway, group_id: str, owner: Any, **how: Any) -> Any:
