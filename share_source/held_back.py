@@ -5,12 +5,20 @@ from __future__ import annotations
 from coordinator.protocol.messages import AcquiredReply, PlanReply
 from coordinator.protocol.repeated_lines import LogOnce
 
+WHY = {
+    "share.paused.topics": "share.paused.topics has topics",
+    "share.max.records.per.second": "all members have acquired share.max.records.per.second",
+    "share.max.in.flight.records": "all members hold share.max.in.flight.records",
+}
+"""Which limit is in the way, by its key."""
+
 
 def tell_held_back(
     once: LogOnce, member: str, group_id: str, reply: PlanReply | AcquiredReply, *, acquired: bool
 ) -> None:
     """Log why the member gets no records: once that too many wait for their dead letters, and once that it gets some
-    again; once, and no more than once a minute, that other members hold the partitions of an ordered group.
+    again; once, and no more than once a minute, that other members hold the partitions of an ordered group; once, which
+    key of the group is in the way.
 
     ``member``: what it is, as "the query". ``acquired``: whether the reply has records. A reply that has none, and no
     reason, changes nothing."""
@@ -21,6 +29,14 @@ def tell_held_back(
             member,
             group_id,
             "; ".join(reply.holders),
+        )
+    if reply.limited_by and once.changes("limit", reply.limited_by):
+        once.log.info(
+            "%s gets no records at the moment: %s of share group %s (`sharegroup configs list --group %s`)",
+            member,
+            WHY.get(reply.limited_by, reply.limited_by),
+            group_id,
+            group_id,
         )
     if not (reply.held_back or acquired) or not once.changes("held back", bool(reply.held_back)):
         return

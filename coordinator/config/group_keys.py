@@ -14,7 +14,7 @@ from typing import NamedTuple
 from coordinator.config.iso_duration import parse_duration_ms
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoints
-from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_name
+from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_list, is_topic_name
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
@@ -208,6 +208,33 @@ _GROUP_ROWS = (
         doc="partition: one member at a time holds records of a partition, in offset order (docs/learn/order.md). "
         "none: a record that waits holds up no other.",
         why="Kafka's share groups have no order.",
+    ),
+    ConfigKey(
+        name="share.paused.topics",
+        default="",
+        takes="topics separated by commas, or * for all",
+        is_valid=is_topic_list,
+        ours=True,
+        doc="Topics of which nothing is acquired (docs/run/flow.md); empty: none. Members keep the records they hold.",
+        why="KIP-1249 discusses it.",
+    ),
+    ConfigKey(
+        name="share.max.records.per.second",
+        default=None,
+        unset="no limit",
+        between=(1, 10_000_000),
+        ours=True,
+        doc="How many records all members together acquire in any second at most (docs/run/flow.md).",
+        why="Kafka has quotas in bytes, of each client.",
+    ),
+    ConfigKey(
+        name="share.max.in.flight.records",
+        default=None,
+        unset="no limit",
+        between=(1, 100_000_000),
+        ours=True,
+        doc="How many records all members together hold at most; a batch that is reclaimed counts, and is not cut.",
+        why="Kafka limits the locks of each partition.",
     ),
     ConfigKey(
         name="share.auto.offset.reset",

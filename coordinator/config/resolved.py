@@ -15,6 +15,7 @@ from coordinator.config.keys import hint, parse_all
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import ConfigConflict
+from coordinator.protocol.topic_names import ALL_TOPICS, topics_in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,9 @@ class GroupConfig:
     share_release_backoff_jitter: float
     share_release_breaker_ratio: float
     share_order: str
+    share_paused_topics: str
+    share_max_records_per_second: int | None
+    share_max_in_flight_records: int | None
     share_auto_offset_reset: str
     share_isolation_level: str
     share_acquire_mode: str
@@ -67,6 +71,10 @@ class GroupConfig:
     @property
     def is_ordered(self) -> bool:
         return self.share_order == "partition"
+
+    def is_paused(self, topic: str) -> bool:
+        """Whether no record of the topic is to be acquired."""
+        return not {ALL_TOPICS, topic}.isdisjoint(topics_in(self.share_paused_topics))
 
     def is_explicit(self, own: str = "") -> bool:
         """Whether a record that no sink mentions is released instead of accepted. ``own``: the query's own mode; if

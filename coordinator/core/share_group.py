@@ -72,6 +72,7 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.log_records import MemberWaits, PartitionDeleted, TopicForgotten
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
+from coordinator.core.recent_acquisitions import RecentAcquisitions
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import Progress, Run, Segment
@@ -166,6 +167,8 @@ class ShareGroup:
         """Soft state: runs have times that are ahead of this owner's clock. The next Expire bounds them."""
         self.locks = LockIndex()
         """Soft state: when the locks of ShareConsumers end."""
+        self.recent = RecentAcquisitions()
+        """Soft state: the acquisitions of the last second, while the group has a rate."""
 
     def __repr__(self) -> str:
         return (
@@ -400,6 +403,7 @@ class ShareGroup:
                 if (known := self.members.get(member_id)) is not None:
                     self.keep_session(known, ends_ms + away_ms)
         self.assignment_is_old = True
+        self.recent.fill(now_ms)
         self.locks = LockIndex()
         self.times_are_ahead = any(ahead(partition.runs, now_ms) for partition in self.partitions.values())
         for plan in list(self.plans.values()):

@@ -269,6 +269,8 @@ class PlanReply(Message, frozen=True):
         named plan was acquired.
     held_back: if not 0, nothing was acquired, since this many records wait for their dead letters.
     holders: in an ordered group, some members that hold the share partitions for which this member waits.
+    limited_by: the key of the group by which nothing was acquired (docs/run/flow.md). retry_ms: after how many
+        milliseconds that may change; 0: nobody knows.
     breaker: the query's breaker on releases, while it is open."""
 
     plan: Plan = Plan()
@@ -284,6 +286,8 @@ class PlanReply(Message, frozen=True):
     held_back: int = 0
     breaker: ReleaseBreaker | None = None
     holders: tuple[str, ...] = ()
+    limited_by: str = ""
+    retry_ms: int = 0
 
 
 class OffsetsReply(Message, frozen=True):
@@ -298,7 +302,8 @@ class AcquiredReply(Message, frozen=True):
     """The records that a ShareConsumer acquired under one plan id, which is empty if no record was available.
 
     lock_timeout_ms: how long the locks last from now on. isolation_level: the level at which to read the records.
-    errors: of the request's acknowledgements, as in AcknowledgeReply. held_back, holders: as in PlanReply.
+    errors: of the request's acknowledgements, as in AcknowledgeReply. held_back, holders, limited_by, retry_ms: as in
+    PlanReply.
     ordered: the group is ordered by partition: a release gives back all later records of its share partition."""
 
     plan_id: str = ""
@@ -308,6 +313,8 @@ class AcquiredReply(Message, frozen=True):
     isolation_level: str = ""
     held_back: int = 0
     holders: tuple[str, ...] = ()
+    limited_by: str = ""
+    retry_ms: int = 0
     ordered: bool = False
 
 

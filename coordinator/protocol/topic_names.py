@@ -15,6 +15,8 @@ from coordinator.protocol.errors import InvalidTopicPattern, TopicKept, TopicNot
 
 EVERYTHING = ".*"
 """The pattern of an allow list that allows every name."""
+ALL_TOPICS = "*"
+"""In a list of topics: all topics of the group."""
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_COMPILED_BYTES = 1 << 20
 """A pattern that compiles to more bytes is refused: a few characters with counted repetitions may compile to many."""
@@ -59,6 +61,16 @@ def is_list(text: str) -> bool:
     """Whether the text has a comma, which is in no topic's name, and not for a counted repetition: where a pattern
     belongs, it is a list."""
     return "," in re.sub(r"\{[\d,]*\}", "", text)
+
+
+def topics_in(text: str) -> list[str]:
+    """The topics in a list with commas, without blanks around them."""
+    return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def is_topic_list(text: str) -> bool:
+    """Whether the text is a list of topics' names, or of ALL_TOPICS alone; an empty list is one."""
+    return text.strip() == ALL_TOPICS or all(map(is_topic_name, topics_in(text)))
 
 
 def is_pattern(text: str) -> bool:

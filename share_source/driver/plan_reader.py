@@ -12,12 +12,14 @@ import json
 import logging
 import os
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -129,7 +131,7 @@ class PlanReader(DataSourceStreamReader):
     def _asked_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
         offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
         session = self._joined_as(offset.member_id)
-        reply = self._next_plan(session, offset.plan_id, most)
+        reply = self._within_the_rate(session, offset.plan_id, most)
         warn_given_up(self._options.group_id, reply.given_up)
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
@@ -149,6 +151,16 @@ class PlanReader(DataSourceStreamReader):
         told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
         if self._once.changes("altered", told) and told:
             warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
+
+    def _within_the_rate(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
+        """As :meth:`_next_plan`. An AvailableNow run, which would end without records, waits while the group's rate is
+        used up."""
+        reply = self._next_plan(session, start, most)
+        while reply.retry_ms and self._available_now:
+            time.sleep(reply.retry_ms / 1000)
+            told = {"given_up": reply.given_up, "outcomes": reply.outcomes}  # only the first answer has them
+            reply = msgspec.structs.replace(self._next_plan(session, start, most), **told)
+        return reply
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
         """Complete ``start``, and return the coordinator's reply. While the coordinator must read more of the log to

@@ -49,6 +49,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
+    AcquiredReply,
     DescribeGroup,
     Heartbeat,
     LeaveGroup,
@@ -60,7 +61,7 @@ from coordinator.protocol.messages import (
     ReportEnding,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
-from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
+from tests.support.group_driver import TOPIC_ID, GroupDriver, from_snapshot, polled, ranges
 from tests.support.record_histories import told
 
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
@@ -169,8 +170,10 @@ class Player:
         return ()
 
     def _fetch(self, member: str, most: str) -> Iterable[str]:
-        held = ", ".join(f"[{first}..{last}] {count}" for first, last, count in fetched(self.group, int(most), member))
-        yield _line("fetched", held or "none")
+        reply = polled(self.group, int(most), member)
+        ranges_ = [each for part in reply.partitions for each in part.ranges]
+        yield _line("fetched", ", ".join(f"[{r.first}..{r.last}] {r.delivery_count}" for r in ranges_) or "none")
+        yield from _limited(reply)
 
     def _consumers(self) -> Iterable[str]:
         for member in ("c1", "c2", "c3"):
@@ -375,10 +378,16 @@ def _plan(reply: PlanReply, name: str = "plan") -> Iterator[str]:
     held = ", ".join(f"[{first}..{last}] {count}" for first, last, count in ranges(reply))
     trial = " on trial" if reply.plan.trial else ""
     yield _line(name, f"{reply.plan.plan_id}{trial}: {held or 'empty'}" if reply.plan.plan_id else "none")
+    yield from _limited(reply)
     for out in reply.left_out:
         yield _line("left out", f"[{out.first}..{out.last}] {out.reason}")
     for out in reply.data_loss:
         yield _line("data loss", f"[{out.first}..{out.last}]")
+
+
+def _limited(reply: PlanReply | AcquiredReply) -> Iterator[str]:
+    if reply.limited_by:
+        yield _line("limited", f"by {reply.limited_by}" + (f", {reply.retry_ms} ms" if reply.retry_ms else ""))
 
 
 def _line(name: str, text: str) -> str:

@@ -36,6 +36,7 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
+    AcquiredReply,
     JoinGroup,
     OutcomesStaged,
     PartitionAcks,
@@ -273,20 +274,17 @@ def from_snapshot(group: GroupDriver) -> None:
     group.crash()
 
 
+def polled(group: GroupDriver, max_records: int, member: str = "c1", *, beyond: bool = False) -> AcquiredReply:
+    """The answer to a ShareConsumer that acquires."""
+    who = {"group_id": "billing", "member_id": member, "member_epoch": group.epochs[member]}
+    return group.run(AcquireForConsumer(**who, max_records=max_records, bounds=group.bounds(), beyond=beyond))
+
+
 def fetched(
     group: GroupDriver, max_records: int, member: str = "c1", *, beyond: bool = False
 ) -> list[tuple[int, int, int]]:
     """A ShareConsumer acquires; (first, last, delivery count) of each range."""
-    reply = group.run(
-        AcquireForConsumer(
-            group_id="billing",
-            member_id=member,
-            member_epoch=group.epochs[member],
-            max_records=max_records,
-            bounds=group.bounds(),
-            beyond=beyond,
-        )
-    )
+    reply = polled(group, max_records, member, beyond=beyond)
     return [(r.first, r.last, r.delivery_count) for p in reply.partitions for r in p.ranges]
 
 

@@ -23,6 +23,7 @@ from coordinator.core.commands.acquisition import (
     rotated,
     run_records,
 )
+from coordinator.core.flow import flow_of, flowing, in_the_way
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.log_records import PlanAcquired
 from coordinator.core.members import AcquiredPlan, Member
@@ -56,12 +57,16 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
-    of_member = _rotated(group, member, command)
+    subscribed = _rotated(group, member, command)
+    of_member, flow = flowing(group, subscribed), flow_of(group, now_ms)
+    if flow.limited_by:
+        _, limited_by, retry_ms = in_the_way(flow, subscribed, of_member, now_ms, now_ms)
+        return Decision((), AcquiredReply(limited_by=limited_by, retry_ms=retry_ms))
     logs = free(group, member, of_member, now_ms, now_ms)
     if waiting := held_back(partition for partition, _ in of_member):
         return Decision((), AcquiredReply(held_back=waiting))
-    left, ranges = command.max_records, MAX_RANGES
-    soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
+    left, ranges = min(command.max_records, flow.most or command.max_records), MAX_RANGES
+    soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized" and flow.most is None
     alone = _one_alone(group, logs, now_ms) if is_turn_of_one_alone(member) else None
     if alone is not None and command.ahead:
         return Decision((), AcquiredReply())
@@ -80,7 +85,9 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
             ranges -= len(fetch.taken)
     if not taken:
         held = held_by_others(group, member, of_member)
-        return Decision(waits(group, member, held, now_ms), AcquiredReply(holders=holders(group, held)))
+        limited_by = in_the_way(flow, subscribed, of_member, now_ms, now_ms).limited_by
+        reply = AcquiredReply(holders=holders(group, held), limited_by=limited_by)
+        return Decision(waits(group, member, held, now_ms), reply)
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
 
 

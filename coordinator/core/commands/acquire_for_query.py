@@ -31,6 +31,7 @@ from coordinator.core.commands.acquisition import (
     run_records,
 )
 from coordinator.core.commands.reclaim_plan import Reclaim
+from coordinator.core.flow import FREE, Flow, flow_of, flowing, in_the_way, least
 from coordinator.core.isolation import IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.log_records import DataLost, PlanAcquired, PlanStarted, Record
@@ -138,7 +139,7 @@ class Acquisition:
     taken, counts, records, ranges: what was taken so far.
     most: how many records the plan may have; None: any number.
     most_returned: how many of them may have come back; None: ``most``.
-    held_back, holders: as in PlanReply.
+    held_back, holders: as in PlanReply. flow: what the group's limits leave.
     waits: the log record that the member waits for share partitions that others hold, if it does.
     """
 
@@ -158,23 +159,29 @@ class Acquisition:
     _isolating: bool = False
     trial: bool = False
     held_back: int = 0
+    flow: Flow = FREE
 
     def choose(self, member: Member) -> None:
         """Take the plan's records. Quarantined records and others take turns, so that neither keeps the other waiting
         in a stream that never rests. The member's own plans are counted for that: the group's other plans may be other
         members'."""
-        self.most = self.command.max_records
+        of_query = self._rotated(member)
+        logs, self.flow = flowing(self.group, of_query), flow_of(self.group, self.now_ms)
+        if self.flow.limited_by:
+            self.flow = in_the_way(self.flow, of_query, logs, self.now_ms, self._available_ms)
+            return
+        self.most = least(self.command.max_records, self.flow.most)
         if is_open(member.breaker, self.group.config):
             if pause_ms(member.breaker, self.group.config, self.now_ms):
                 return
             self.most = PROBE_RECORDS if self.most is None else min(PROBE_RECORDS, self.most)
             self.most_returned = most_returned(self.most, self.group.config)
-        logs = self._rotated(member)
         self.held_back = held_back(partition for partition, _ in logs)
         if self.held_back:
             return
         self._take_from(member, free(self.group, member, logs, self.now_ms, self._available_ms))
         if not self.taken:
+            self.flow = in_the_way(self.flow, of_query, logs, self.now_ms, self._available_ms)
             held = held_by_others(self.group, member, logs)
             self.waits, self.holders = waits(self.group, member, held, self.now_ms), holders(self.group, held)
 
@@ -216,7 +223,8 @@ class Acquisition:
         limit = self.group.config.share_delivery_count_limit
         keep_class: int | None = None
         left = self.most if self.most_returned is None else self.most_returned
-        hard = self.group.config.share_acquire_mode == "record_limit" or self.most_returned is not None
+        hard = self.group.config.share_acquire_mode == "record_limit"
+        hard = hard or self.most_returned is not None or self.flow.most is not None
         for partition, end in logs:
             for first, last, run in returned(self.group, partition, end, self._available_ms):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
@@ -300,7 +308,9 @@ class Acquisition:
         long in coming."""
         topic_ids = self._topics_to_report()
         if not (self.taken or topic_ids or self.losses):
-            return Decision(self.waits, PlanReply(held_back=self.held_back, holders=self.holders))
+            _, limited_by, retry_ms = self.flow
+            reply = PlanReply(held_back=self.held_back, holders=self.holders, limited_by=limited_by, retry_ms=retry_ms)
+            return Decision(self.waits, reply)
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
         before = self.superseded

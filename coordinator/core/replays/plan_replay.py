@@ -30,6 +30,8 @@ def _plan_acquired(group: ShareGroup, record: PlanAcquired) -> None:
     if record.ranges:
         group.plans[record.plan_id] = plan
         group.waiting.pop(record.member_id, None)
+        if group.config.share_max_records_per_second is not None:
+            group.recent.add(record.acquired_ms, plan.records)
     group.last_plan_id = record.plan_id
     member.seen_ms = max(member.seen_ms, record.acquired_ms)
     member.acquisitions += 1

@@ -270,7 +270,8 @@ class CoordinatorService(Handlers):
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
-                if not self._news.wait(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+                wait_s = min(left_s, _look_again_s(reply))
+                if not self._news.wait(news, wait_s) and left_s <= wait_s:
                     return reply
 
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
@@ -319,7 +320,7 @@ class CoordinatorService(Handlers):
             left_s = deadline - time.monotonic()
             if reply.plan_id or left_s <= 0:
                 return reply
-            wait_s = min(left_s, LOOK_AGAIN_S if of_others_in_s <= 0 else of_others_in_s)
+            wait_s = min(left_s, _look_again_s(reply) if of_others_in_s <= 0 else of_others_in_s)
             with self._watch.waiting([p.topic_partition for p in watched], read_committed=view.read_committed):
                 if not self._news.wait(news, wait_s) and left_s <= wait_s:
                     return reply
@@ -486,3 +487,8 @@ class CoordinatorService(Handlers):
             f"topics are not read: group={group_id} {names}. {SOURCE_KEY} allows {allowed.source} alone.",
         )
         return {topic: info for topic, info in found.items() if allowed.allows_source(topic)}
+
+
+def _look_again_s(reply: PlanReply | AcquiredReply) -> float:
+    """After how many seconds a request that waits looks again, if nothing wakes it."""
+    return min(LOOK_AGAIN_S, reply.retry_ms / 1000) if reply.retry_ms else LOOK_AGAIN_S
