@@ -68,6 +68,36 @@ else:
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
 """
 
+KEPT = """
+import sys
+from pathlib import Path
+import sharegroup
+from pyspark.sql import SparkSession
+
+servers, topic = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "kafka.group.id": "group-" + topic, "startingOffsets": "earliest"}
+spark, tries, output = SparkSession.builder.getOrCreate(), Path(f"tries-{topic}").absolute(), f"output/{topic}"
+
+def each(batch, batch_id):
+    with tries.open("a") as lines:
+        lines.write("x")
+    if tries.stat().st_size <= 3:
+        raise ConnectionError("the service is away")
+    batch.selectExpr("int(string(value)) number").write.mode("overwrite").parquet(f"{output}/batch={batch_id}")
+
+rows = spark.readStream.format("sharegroup").options(**options).option("subscribe", topic).load()
+writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", f"checkpoints/{topic}")
+query = sharegroup.keep_running(writer.trigger(availableNow=True).start)
+print("ended with", query.exception(), "after", tries.stat().st_size)
+
+def stops(batch, batch_id):
+    raise ConnectionError("the service is away")
+
+print("not started again:")
+writer = rows.writeStream.foreachBatch(stops).option("checkpointLocation", f"checkpoints/other-{topic}")
+sharegroup.keep_running(writer.trigger(availableNow=True).start, max_restarts=0)
+"""
+
 WRONG = """
 import sys
 from pyspark.sql import SparkSession
@@ -214,6 +244,20 @@ def test_in_explicit_mode_a_commit_without_rows_from_a_client_is_refused(kafka, 
     said = client.communicate(timeout=240)[0]
     assert client.returncode != 0 and "BatchNotNamed" in said
     assert describe(replace(job(orders), group=f"group-{orders}")).lag() == 100
+
+
+@pytest.mark.soak
+def test_a_query_of_a_client_is_kept_running(kafka, topic, server):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(RECORDS))
+    client = server.client(KEPT, kafka.bootstrap, orders)
+    said = client.communicate(timeout=240)[0]
+    ended, _, last = said.partition("not started again:")
+    assert "ended with None after 4" in ended, said
+    assert ended.count("it starts again in") == 3, said
+    assert client.returncode != 0 and "it has failed 1 times in a row" in last, said
+    accepted = [row["number"] for row in written(server.folder / "output" / orders)]
+    assert sorted(accepted) == list(range(RECORDS))
 
 
 def test_an_error_reaches_the_client_by_name(kafka, server):
