@@ -127,6 +127,17 @@ def _is_due(run: Run, now_ms: int) -> bool:
     return not run.quarantined and (run.not_before_ms or 0) <= now_ms
 
 
+def due_after(group: ShareGroup, partition: SharePartition, now_ms: int) -> int | None:
+    """The earliest time after ``now_ms`` at which a record of the partition that waits may be acquired; None: no record
+    waits. In an ordered group only the first record that is not done counts, and only while nobody holds a record."""
+    due_ms = partition.runs.due_after(now_ms)
+    if due_ms is None or not group.config.is_ordered:
+        return due_ms
+    front = None if partition.acquired_count else next(partition.runs.all_available(), None)
+    front_ms = 0 if front is None else front.run.not_before_ms or 0
+    return front_ms if front_ms > now_ms else None
+
+
 def delivered_alone(group: ShareGroup, partition: SharePartition) -> Iterator[Segment]:
     """Yield the AVAILABLE runs whose records are delivered only alone, the least recently tried first. In an ordered
     group that is at most the first record that is not done."""

@@ -110,6 +110,7 @@ class RunMap:
     """The runs of one share partition by first offset.
 
     counts: the number of records by state. carried: the number of records by plan id.
+    timed: how many AVAILABLE runs have a time before which they are not acquired. It may have passed.
     changed_plan_ids: plan ids that came or went since the group last cleared this set; it drops plans that no run
         carries.
 
@@ -133,6 +134,7 @@ class RunMap:
         "carried",
         "changed_plan_ids",
         "counts",
+        "timed",
     )
 
     def __init__(self) -> None:
@@ -141,6 +143,7 @@ class RunMap:
         self.counts: list[int] = [0] * len(RecordState)
         self.carried: dict[int, int] = {}
         self.changed_plan_ids: set[int] = set()
+        self.timed = 0
         self._ready: SortedList[int] = SortedList()
         self._delayed: SortedList[tuple[int, int]] = SortedList()
         self._quarantined: SortedList[tuple[int, int]] = SortedList()
@@ -229,9 +232,12 @@ class RunMap:
         for first in self._archiving.irange(offset if inside is None else inside.first):
             yield Segment(first, *self._runs[first])
 
-    def waits(self, now_ms: int) -> bool:
-        """Whether an AVAILABLE run is delayed, or backs off, beyond ``now_ms``."""
-        return any(last and last[-1][0] > now_ms for last in (self._delayed, self._backing_off))
+    def due_after(self, now_ms: int) -> int | None:
+        """The earliest time after ``now_ms`` at which an AVAILABLE run is no longer delayed, or no longer backs off;
+        None: no run waits."""
+        after = (now_ms, _ABOVE_ALL_OFFSETS)
+        found = [next(each.irange(after), None) for each in (self._delayed, self._backing_off) if each]
+        return min((due_ms for due_ms, _ in filter(None, found)), default=None)
 
     def put(self, first: int, last: int, run: Run) -> None:
         """Replace ``first..last`` by one run, merged with equal neighbours."""
@@ -301,6 +307,7 @@ class RunMap:
                 if not held:
                     self.changed_plan_ids.add(run.plan_id)
             if run.state == RecordState.AVAILABLE:
+                self.timed += run.not_before_ms is not None
                 if run.quarantined:
                     self._quarantined.add((run.last_tried_ms or 0, first))
                     if run.not_before_ms is not None:
@@ -325,6 +332,7 @@ class RunMap:
                 del self.carried[run.plan_id]
                 self.changed_plan_ids.add(run.plan_id)
         if run.state == RecordState.AVAILABLE:
+            self.timed -= run.not_before_ms is not None
             if run.quarantined:
                 self._quarantined.remove((run.last_tried_ms or 0, first))
                 if run.not_before_ms is not None:

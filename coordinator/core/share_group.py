@@ -355,7 +355,7 @@ class ShareGroup:
         """Whether no session lives and no record is acquired or delayed, so that a coordinator on demand may leave."""
         if self.sessions:
             return False
-        return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
+        return not any(p.acquired_count or p.runs.due_after(now_ms) is not None for p in self.partitions.values())
 
     # --- changed by replay
 

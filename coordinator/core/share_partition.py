@@ -116,10 +116,6 @@ class SharePartition:
             without_dead_letter=[*totals.without_dead_letter, *none[len(totals.without_dead_letter) :]],
         )
 
-    def waits(self, now_ms: int) -> bool:
-        """Whether a record is delayed, or backs off, beyond now."""
-        return self.runs.waits(now_ms)
-
     def carrying(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
         """The parts of ``ranges`` in runs that still carry this plan id."""
         if plan_id not in self.runs.carried:

@@ -16,7 +16,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from coordinator.client.group_options import connect
+from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.messages import Acknowledge, AcquireRecords
 from coordinator.protocol.option_errors import MissingOption
 from sharegroup import AcknowledgeType, ShareConsumer
 from sharegroup.testing import SOON, Record, broker, dead_letters, outcomes, produce, wait_until_done
@@ -24,6 +27,7 @@ from sharegroup.testing.errors import NotDone, NoTestBroker, RecordsNotKept
 from tests.support.imports import ROOT, python_path
 from tests.support.leftovers import OwnFolders
 from tests.support.readme import run_test_files
+from tests.support.running_service import acks
 from tests.support.signals import hearing
 from tests.support.waiting import wait_until
 
@@ -96,6 +100,20 @@ def test_each_record_has_its_outcome_and_the_lost_ones_a_dead_letter(address, un
         dead_letters(topic=topic)
     with pytest.raises(TypeError, match="needs a group, as"):
         dead_letters()
+
+
+def test_a_waiting_request_gets_a_released_record_when_it_is_due(address, unique):
+    """The request is over before the coordinator would look again, and nobody changes the group meanwhile."""
+    topic, configs = unique("orders"), {**SOON, "share.auto.offset.reset": "earliest"}
+    produce({topic: [Record("a", partition=0)]})
+    with closing(connect(address, {"bootstrap.servers": address}, {})) as client:
+        session = MemberSession(client, unique("group"), "m", query=False, topics=(topic,), configs=configs)
+        (part,) = session.call(lambda who: AcquireRecords(**who, max_records=1, wait_ms=5_000)).partitions
+        release = acks(part.topic_id, 0, 0, AcknowledgeType.RELEASE)
+        session.call(lambda who: Acknowledge(**who, partitions=release))
+        (again,) = session.call(lambda who: AcquireRecords(**who, max_records=1, wait_ms=900)).partitions
+        session.close(leave=True)
+    assert [tuple(each) for each in again.ranges] == [(0, 0, 2)]
 
 
 def test_records_that_are_left_are_named_with_state_and_last_event(address, unique):

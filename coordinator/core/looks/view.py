@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from coordinator.core.commands.acquire_for_consumer import may_acquire
+from coordinator.core.commands.acquisition import room
 from coordinator.core.commands.complete_plan import nobody_decides
+from coordinator.core.flow import flow_of
 from coordinator.core.members import Member
+from coordinator.core.order import due_after
 from coordinator.core.record_state import HELD
+from coordinator.core.release_breaker import pause_ms
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import undecided
@@ -72,6 +77,8 @@ class GroupView(KnownTopics):
     undecided: the offsets of an explicit plan that no sink decided; the plan's completion releases them.
     decides: False only while the member's plan is in explicit mode and no sink has ever decided a record of the member.
     assigned: the partitions that the member may acquire from. None: all in its subscription, or an assignment is due.
+    due_in_ms: in how many milliseconds the member may find more to acquire although nobody changes the group: a record
+        is no longer delayed, the query's breaker ends its pause, or the group's rate allows more. None: never.
     """
 
     subscribed: Subscribed
@@ -84,6 +91,7 @@ class GroupView(KnownTopics):
     undecided: tuple[LogRange, ...]
     decides: bool
     assigned: frozenset[SharePartitionKey] | None = None
+    due_in_ms: int | None = None
 
 
 class ViewGroup(MemberRequest[GroupView], frozen=True):
@@ -119,6 +127,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
         undecided=_undecided(group, member),
         decides=not nobody_decides(member),
         assigned=_assigned(group, member),
+        due_in_ms=_due_in_ms(group, member, now_ms),
     )
 
 
@@ -143,6 +152,24 @@ def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey]
     return group.assignment.get(member.member_id, frozenset())
 
 
+def _due_in_ms(group: ShareGroup, member: Member, now_ms: int) -> int | None:
+    """As GroupView.due_in_ms. What only a change of the group makes available is left out: the change is news."""
+    if (flow := flow_of(group, now_ms)).limited_by:
+        return flow.retry_ms or None
+    if left_ms := pause_ms(member.breaker, group.config, now_ms):
+        return left_ms
+    found = [
+        due_ms - now_ms
+        for key, partition in group.partitions.items()
+        if partition.runs.timed  # asked first: most requests of most groups find none
+        and (due_ms := due_after(group, partition, now_ms)) is not None
+        and room(group, partition, 0) > 0
+        and may_acquire(group, member, key)
+        and not group.config.is_paused(group.topic_names[key.topic_id])
+    ]
+    return min(found, default=None)
+
+
 def past_ids(group: ShareGroup) -> frozenset[str]:
     """The ids of topics that the group knew and that were deleted or replaced since."""
     return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
@@ -152,7 +179,7 @@ def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
     """The next quarantined records of each partition whose topic exists."""
     found = []
     for key, partition in group.partitions.items():
-        if not group.is_current(key.topic_id):
+        if not (partition.runs.has_quarantined and group.is_current(key.topic_id)):
             continue
         for first, last, _ in islice(partition.runs.quarantined(), QUARANTINED_AT_ONCE):
             last = min(last, first + QUARANTINED_AT_ONCE - 1)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
+from math import inf
 from typing import Any
 
 import msgspec
@@ -79,6 +80,8 @@ LEFT_TO_OTHERS_S = 0.05
 that wait for these records have got them by then."""
 LOOK_AGAIN_S = 1.0
 """A request that waits for records checks again after this many seconds without news."""
+DUE_TOGETHER_S = 0.01
+"""A request that waits for a view's time waits at least this many seconds, so that it gets several records at once."""
 ASKS_AT_ONCE = 8
 """Each of three kinds of questions to the brokers has this many threads of its own: for log starts, for polls with
 acknowledgements, and for acquired plans. A hanging broker soon blocks all threads of one kind, and a query's start must
@@ -269,10 +272,18 @@ class CoordinatorService(Handlers):
                 self._ask_ahead(view, reply.plan)
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
-            with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
-                wait_s = min(left_s, _look_again_s(reply))
-                if not self._news.wait(news, wait_s) and left_s <= wait_s:
-                    return reply
+            if not self._waited(view, partitions, news, left_s, LOOK_AGAIN_S):
+                return reply
+
+    def _waited(
+        self, view: GroupView, partitions: list[TopicIdPartition], news: int, left_s: float, again_s: float
+    ) -> bool:
+        """Wait until there may be more to acquire than the view had: there is news after ``news``, the view's time has
+        come, or ``again_s`` is over. Returns False if the request's ``left_s`` is over before."""
+        due_s = inf if view.due_in_ms is None else max(view.due_in_ms / 1000, DUE_TOGETHER_S)
+        wait_s = min(left_s, again_s, due_s)
+        with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
+            return self._news.wait(news, wait_s) or wait_s < left_s
 
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
         if reply.held_back:
@@ -320,10 +331,9 @@ class CoordinatorService(Handlers):
             left_s = deadline - time.monotonic()
             if reply.plan_id or left_s <= 0:
                 return reply
-            wait_s = min(left_s, _look_again_s(reply) if of_others_in_s <= 0 else of_others_in_s)
-            with self._watch.waiting([p.topic_partition for p in watched], read_committed=view.read_committed):
-                if not self._news.wait(news, wait_s) and left_s <= wait_s:
-                    return reply
+            again_s = LOOK_AGAIN_S if of_others_in_s <= 0 else of_others_in_s
+            if not self._waited(view, watched, news, left_s, again_s):
+                return reply
 
     def _acquired_of_others(
         self, request: AcquireRecords, view: GroupView, subscribed: list[TopicIdPartition]
@@ -487,8 +497,3 @@ class CoordinatorService(Handlers):
             f"topics are not read: group={group_id} {names}. {SOURCE_KEY} allows {allowed.source} alone.",
         )
         return {topic: info for topic, info in found.items() if allowed.allows_source(topic)}
-
-
-def _look_again_s(reply: PlanReply | AcquiredReply) -> float:
-    """After how many seconds a request that waits looks again, if nothing wakes it."""
-    return min(LOOK_AGAIN_S, reply.retry_ms / 1000) if reply.retry_ms else LOOK_AGAIN_S

@@ -46,6 +46,10 @@ def check(runs: RunMap, naive: dict[int, Run]) -> None:
     assert set(runs._quarantined) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
     assert set(runs._delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
     assert set(runs._ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}
+    waiting = [s.run.not_before_ms for s in free if s.run.not_before_ms is not None]
+    assert runs.timed == len(waiting)
+    assert runs.due_after(4) == (5 if waiting else None)
+    assert runs.due_after(5) is None
     assert runs.first() == (segments[0] if segments else None)
 
 

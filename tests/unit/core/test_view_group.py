@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.core.commands import (
+    AlterConfigs,
     ArchiveDeletedTopics,
     AssignPartitions,
     InitializePartitions,
@@ -26,11 +27,20 @@ from coordinator.core.runs import Run
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun, SharePartitionKey
-from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
+from tests.support.group_driver import (
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    holding,
+    ranges,
+    started_plan,
+)
 from tests.support.quarantine import quarantined_record
-from tests.support.sink_driver import EXPLICIT, batch
+from tests.support.sink_driver import EXPLICIT, RELEASE, batch, said
 
 ACCEPT = AcknowledgeType.ACCEPT
+BACKOFF = {"share.release.backoff.ms": "100", "share.release.backoff.jitter": "0"}
 
 
 def view(group: GroupDriver, member: str = "m1", **fields: Any) -> GroupView:
@@ -143,6 +153,90 @@ def test_a_view_has_the_partitions_that_a_member_is_assigned() -> None:
     assert view(group, "c1").assigned == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
     assert view(group, "c2").assigned == frozenset()
     assert view(group, "m1").assigned is None, "a query reads all that it is subscribed to"
+
+
+# --- in how many milliseconds there may be more to acquire
+
+
+@pytest.mark.parametrize("member", ["c1", "m1"])
+def test_a_view_says_when_the_first_released_record_is_due(member: str) -> None:
+    """Also to the members that did not release the record."""
+    group = holding(**BACKOFF)
+    subscribe(group, "m1")
+    assert view(group, member).due_in_ms is None
+    acknowledged(group, 4, 4, 1, RELEASE)
+    group.pass_time(30)
+    acknowledged(group, 2, 2, 1, RELEASE)
+    assert view(group, member).due_in_ms == 70
+    group.pass_time(70)
+    assert (view(group, member).due_in_ms, fetched(group, 10)) == (30, [(4, 4, 2)])
+    group.pass_time(30)
+    assert (view(group, member).due_in_ms, fetched(group, 10)) == (None, [(2, 2, 2)])
+
+
+def test_a_view_says_when_a_record_that_failed_alone_is_due() -> None:
+    group, plan = quarantined_record()
+    plan = group.next(plan).plan.plan_id
+    group.start(plan)
+    assert ranges(group.restart(plan)) == []
+    due_in_ms = view(group).due_in_ms
+    assert due_in_ms is not None
+    group.pass_time(due_in_ms - 1)
+    assert (view(group).due_in_ms, ranges(group.next(plan))) == (1, [])
+    group.pass_time(1)
+    assert (view(group).due_in_ms, [each[:2] for each in ranges(group.next(plan))]) == (None, [(0, 0)])
+
+
+def test_a_view_says_when_the_pause_of_a_breaker_ends() -> None:
+    """Until then the query gets no record, although one is due earlier."""
+    group, plan = batch(40, **BACKOFF)
+    group.stage(said(0, 38, RELEASE), said(39, 39, RELEASE, delay_ms=50))
+    group.complete(plan)
+    assert group.partition().runs.due_after(group.now_ms) == group.now_ms + 50
+    assert view(group).due_in_ms == 100
+
+
+def test_a_view_says_when_the_groups_rate_allows_more() -> None:
+    group = GroupDriver(records=10, **{"share.max.records.per.second": "4"})
+    group.join("c1", query=False)
+    assert fetched(group, 3) == [(0, 2, 1)]
+    group.pass_time(10)
+    assert (view(group, "c1").due_in_ms, fetched(group, 3)) == (None, [(3, 3, 1)])
+    assert view(group, "c1").due_in_ms == 990
+
+
+def test_a_view_leaves_out_records_of_paused_topics() -> None:
+    group = holding(**BACKOFF)
+    acknowledged(group, 9, 9, 1, RELEASE)
+    group.run(AlterConfigs(configs={"share.paused.topics": "orders"}))
+    assert view(group, "c1").due_in_ms is None
+
+
+def test_a_view_leaves_out_records_for_which_there_is_no_room() -> None:
+    group = GroupDriver(records=101, **BACKOFF)
+    group.join("c1", query=False)
+    fetched(group, 101)
+    group.run(AlterConfigs(configs={"share.partition.max.record.locks": "100"}))
+    acknowledged(group, 0, 0, 1, RELEASE)
+    assert view(group, "c1").due_in_ms is None
+    acknowledged(group, 1, 1, 1, ACCEPT)
+    assert view(group, "c1").due_in_ms == 100
+
+
+def test_a_view_leaves_out_records_that_wait_for_earlier_ones_in_order() -> None:
+    group = holding(**BACKOFF, **{"share.order": "partition"})
+    acknowledged(group, 9, 9, 1, RELEASE)
+    assert view(group, "c1").due_in_ms is None
+    acknowledged(group, 0, 8, 1, ACCEPT)
+    assert view(group, "c1").due_in_ms == 100
+
+
+def test_a_view_leaves_out_records_of_partitions_that_are_not_the_members() -> None:
+    group = holding(**BACKOFF)
+    acknowledged(group, 9, 9, 1, RELEASE)
+    subscribe(group, "c2", query=False, topics=("payments",))
+    group.run(AssignPartitions())
+    assert view(group, "c2").due_in_ms is None
 
 
 def test_a_view_has_the_next_quarantined_records_of_topics_that_exist() -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
-from coordinator.protocol.messages import AcquireRecords, NextPlan
+from coordinator.protocol.messages import Acknowledge, AcquireRecords, NextPlan
 from coordinator.service.handlers import coordinator_service
 from tests.support.fake_cluster import cluster_with_orders
 from tests.support.running_service import acks, begun, held
 from tests.support.waiting import wait_until
 
-ACCEPT = 1
+ACCEPT, RELEASE = 1, 2
 
 
 @pytest.fixture
@@ -93,6 +93,33 @@ def test_a_crash_around_their_append_loses_no_acknowledgement(running, cluster, 
         poll(running, accepts)
     running.join("c1", query=False, member_epoch=1)
     assert (poll(running, accepts).errors, start_offset(running)) == ({}, 10)
+
+
+# --- records that are due later
+
+
+@pytest.mark.parametrize("who", ["the ShareConsumer", "a query"])
+def test_a_waiting_request_gets_a_released_record_when_it_is_due(running, cluster, monkeypatch, who):
+    """Nothing else ends the wait: there is no news, and the request's minute is not over."""
+    monkeypatch.setattr(coordinator_service, "LOOK_AGAIN_S", 60.0)
+    cluster.move("orders", 10)
+    configs = {"share.release.backoff.ms": "500"}
+    running.join("c1", query=False, starting_offsets="earliest", configs=configs)
+    running.join("q1")
+    (part,) = running.ask(AcquireRecords, "c1", max_records=10).partitions
+    running.ask(Acknowledge, "c1", partitions=acks(part.topic_id, 4, 4, RELEASE))
+    if who == "a query":
+        plan = running.next(member="q1", wait_ms=60_000)
+    else:
+        plan = running.ask(AcquireRecords, "c1", max_records=10, wait_ms=60_000)
+    assert held(plan) == {("orders", 0): [(4, 4)]}
+
+
+def test_a_waiting_request_gets_more_when_the_groups_rate_allows_it(running, monkeypatch):
+    monkeypatch.setattr(coordinator_service, "LOOK_AGAIN_S", 60.0)
+    running.join("c1", query=False, starting_offsets="earliest", configs={"share.max.records.per.second": "3"})
+    plans = [running.ask(AcquireRecords, "c1", max_records=3, wait_ms=60_000) for _ in range(2)]
+    assert [held(plan) for plan in plans] == [{("orders", 0): [(0, 2)]}, {("orders", 0): [(3, 5)]}]
 
 
 # --- a leader that is away
