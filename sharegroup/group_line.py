@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         MemberDescription,
         PartitionDescription,
         QueryEnding,
+        ReleaseBreaker,
     )
 
 MOST_NAMED = 5
@@ -64,14 +65,14 @@ def who(named: MemberDescription | AwaitedRecord | RunInFlight | PlanInFlight | 
     return f"{name} ({named.member_id})" if name else named.member_id
 
 
-def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
+def slowed_queries(description: GroupDescription) -> list[tuple[MemberDescription, ReleaseBreaker]]:
     """Returns the queries that acquire less, since their sinks release most records."""
-    return [member for member in description.members if member.breaker is not None]
+    return [(member, member.breaker) for member in description.members if member.breaker is not None]
 
 
-def ending_queries(description: GroupDescription) -> list[MemberDescription]:
-    """Returns the queries that ended with a named error, or that keep ending."""
-    return [member for member in description.members if member.ending is not None]
+def ending_queries(description: GroupDescription) -> list[tuple[MemberDescription, QueryEnding]]:
+    """Returns the queries that ended with a named error, or that keep ending, and how they ended last."""
+    return [(member, member.ending) for member in description.members if member.ending is not None]
 
 
 def in_words(member: MemberDescription, ending: QueryEnding) -> str:

@@ -260,9 +260,8 @@ def _tell_queries(admin: Admin, description: GroupDescription) -> None:
     from sharegroup.doctor.rules import query_is_slowed
     from sharegroup.group_line import ending_queries, in_words, slowed_queries
 
-    for member in ending_queries(description):
-        if member.ending is not None:
-            click.echo(f"\n{in_words(member, member.ending)}", err=True)
+    for ended in ending_queries(description):
+        click.echo(f"\n{in_words(*ended)}", err=True)
     if slowed_queries(description):
         page = admin.in_flight(description.group_id)
         for finding in query_is_slowed(GroupFacts(description=description, runs=page.runs, now_ms=page.now_ms)):

@@ -6,11 +6,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeAlias
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.doctor.limits import HELD_LONG_MS
+
+About: TypeAlias = dict[str, str | int]
 
 
 class Severity(Enum):
@@ -21,7 +24,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One problem: ``what`` is the cause and ``do`` the way out, both in sentences; ``command`` does it, or shows more.
     ``rule``: the rule's name; ``about``: what the command is about, for the page's button."""
@@ -31,7 +34,7 @@ class Finding:
     what: str
     do: str
     command: str = ""
-    about: Mapping[str, str | int] = field(default_factory=dict)
+    about: About = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

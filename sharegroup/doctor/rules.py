@@ -14,7 +14,7 @@ from coordinator.protocol.errors import DeadLetterTopicMissing
 from coordinator.protocol.messages import PartitionDescription
 from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
-from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
+from sharegroup.doctor.findings import About, ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration, time_of
 from sharegroup.group_line import (
     HELD,
@@ -30,6 +30,7 @@ from sharegroup.group_line import (
     who,
 )
 
+ERROR, WARNING, NOTE = Severity
 OLD_MS = 60_000
 """A finding about a query that ended more than this many milliseconds ago says when."""
 _STAGES = {
@@ -42,28 +43,24 @@ _STAGES = {
 
 def query_keeps_ending(facts: GroupFacts) -> Iterator[Finding]:
     """Queries that ended with a named error, or whose processes end again and again without one."""
-    for member in ending_queries(facts.description):
-        assert member.ending is not None
-        ending = member.ending
+    for member, ending in ending_queries(facts.description):
         if ending.error:
             do = "Mend what the error names. Then start the query, unless its scheduler does."
         else:
-            do = (
-                "Look at the log of the query's driver: its own code raises, the process is killed, or it runs out of "
-                "memory."
-            )
+            do = "Look at the log of the query's driver: its own code raises, the process is killed, or it runs out of "
+            do += "memory."
+        do += " If the query is gone for good, nothing is to be done."
         ago_ms = facts.now_ms - ending.last_ms
-        ago = f" It ended last {duration(ago_ms)} ago." if ago_ms >= OLD_MS else ""
-        topic = facts.config.errors_deadletterqueue_topic_name
-        is_missing = ending.error == DeadLetterTopicMissing.__name__ and facts.dead_letter_topic_is_missing
-        yield Finding(
-            rule="query-keeps-ending",
-            severity=Severity.ERROR,
-            what=in_words(member, ending) + ago,
-            do=f"{do} If the query is gone for good, nothing is to be done.",
-            command=_create(facts, topic) if is_missing else facts.command("groups --describe", "--members"),
-            about={"name": topic, "is_missing": "yes"} if is_missing else {},
-        )
+        what = in_words(member, ending) + (f" It ended last {duration(ago_ms)} ago." if ago_ms >= OLD_MS else "")
+        command, about = _show_members(facts), About()
+        if ending.error == DeadLetterTopicMissing.__name__ and facts.dead_letter_topic_is_missing:
+            topic = facts.config.errors_deadletterqueue_topic_name
+            command, about = _create(facts, topic), {"name": topic, "is_missing": "yes"}
+        yield Finding("query-keeps-ending", ERROR, what, do, command, about)
+
+
+def _show_members(facts: GroupFacts) -> str:
+    return facts.command("groups --describe", "--members")
 
 
 def _create(facts: GroupFacts, topic: str) -> str:
@@ -78,16 +75,12 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
         if run is None or partition.end_offset <= run.last + 1 or not _is_behind(facts, partition, run):
             continue
         if (reason := _why_held(facts, run)) is not None:
-            what, do = reason
-            yield Finding(
-                rule="start-offset-held-back",
-                severity=Severity.NOTE,
-                what=f"The start offset of {partition.topic}-{partition.partition} stays at {partition.start_offset}, "
-                f"and {partition.end_offset - run.last - 1} later offsets were acquired already: {what}.",
-                do=do,
-                command=facts.command("in-flight"),
-                about={"topic": partition.topic, "partition": partition.partition},
+            what = (
+                f"The start offset of {partition.topic}-{partition.partition} stays at {partition.start_offset}, and "
             )
+            what += f"{partition.end_offset - run.last - 1} later offsets were acquired already: {reason[0]}."
+            about: About = {"topic": partition.topic, "partition": partition.partition}
+            yield Finding("start-offset-held-back", NOTE, what, reason[1], facts.command("in-flight"), about)
 
 
 def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
@@ -125,15 +118,9 @@ def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
 def _waiting(facts: GroupFacts, records: str, waits: list[Wait], do: str) -> Iterator[Finding]:
     """Yield the finding about partitions that wait for such records, if there are any."""
     if waits:
-        partition = waits[0].partition
-        yield Finding(
-            rule="partition-waits",
-            severity=Severity.NOTE,
-            what=f"{len(waits)} partition(s) wait for {records}: {_named(facts, waits)}.",
-            do=do,
-            command=facts.command("in-flight"),
-            about={"topic": partition.topic, "partition": partition.partition},
-        )
+        what = f"{len(waits)} partition(s) wait for {records}: {_named(facts, waits)}."
+        about: About = {"topic": waits[0].partition.topic, "partition": waits[0].partition.partition}
+        yield Finding("partition-waits", NOTE, what, do, facts.command("in-flight"), about)
 
 
 def _named(facts: GroupFacts, waits: list[Wait]) -> str:
@@ -164,34 +151,31 @@ def _by_hand(facts: GroupFacts, waits: list[Wait]) -> Finding:
     partition, record = waits[0]
     topic, index, offset = partition.topic, partition.partition, record.offset
     reason = f"it failed alone, after {record.tries} tries"
-    place = ("--topic", f"{topic}:{index}", "--offset", str(offset))
-    return Finding(
-        rule="partition-waits",
-        severity=Severity.ERROR,
-        what=f"{len(waits)} partition(s) wait for a person: {_named(facts, waits)}. The group has no dead letter "
-        "topic, and no partition is left in which a batch could show that processing works.",
-        do="Look at the record, and at the log of the query that failed on it. If the record is at fault, give it up. "
+    what = f"{len(waits)} partition(s) wait for a person: {_named(facts, waits)}. The group has no dead letter topic, "
+    what += "and no partition is left in which a batch could show that processing works."
+    do = (
+        "Look at the record, and at the log of the query that failed on it. If the record is at fault, give it up. "
         "If the cause is gone, release it (--release-records), or wait: it is tried again. With a dead letter topic "
         "(errors.deadletterqueue.topic.name) such a record is given up after "
-        f"share.poison.solo.timeout.ms={facts.config.share_poison_solo_timeout_ms}.",
-        command=facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),
-        about={"topic": topic, "partition": index, "first": offset, "last": offset, "reason": reason},
+        f"share.poison.solo.timeout.ms={facts.config.share_poison_solo_timeout_ms}."
     )
+    about: About = {"topic": topic, "partition": index, "first": offset, "last": offset, "reason": reason}
+    return Finding("partition-waits", ERROR, what, do, _give_up(facts, topic, index, str(offset), reason), about)
+
+
+def _give_up(facts: GroupFacts, topic: str, partition: int, offsets: str, reason: str) -> str:
+    place = ("--topic", f"{topic}:{partition}", "--offset", offsets)
+    return facts.command("groups --archive-records", *place, "--reason", reason, "--execute")
 
 
 def member_waits(facts: GroupFacts) -> Iterator[Finding]:
     """Members of an ordered group that get no records, since other members hold their partitions."""
     if waiting := waiting_members(facts.description):
-        named = ", ".join(who(member) for member in waiting[:MOST_NAMED])
-        yield Finding(
-            rule="member-waits",
-            severity=Severity.NOTE,
-            what=f"{len(waiting)} member(s) wait for partitions that others hold: {named}"
-            + (", …." if len(waiting) > MOST_NAMED else "."),
-            do="Nothing: each gets its part of the partitions that are free. More members than partitions only take "
-            "over when others are gone.",
-            command=facts.command("groups --describe", "--members"),
-        )
+        named = _listed(map(who, waiting))
+        what = f"{len(waiting)} member(s) wait for partitions that others hold: {named}."
+        do = "Nothing: each gets its part of the partitions that are free. More members than partitions only take over "
+        do += "when others are gone."
+        yield Finding("member-waits", NOTE, what, do, _show_members(facts))
 
 
 def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
@@ -201,16 +185,9 @@ def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
     failing = (run for run in facts.runs if run.stage in _STAGES and (run.topic, run.partition) not in told)
     worst = sorted(failing, key=lambda run: -run.failures)
     for run in worst[:MOST_NAMED]:
-        do, command, about = _about_poison(facts, run)
-        yield Finding(
-            rule="record-is-poison",
-            severity=Severity.WARNING,
-            what=f"{_place(run)} failed {run.failures} time(s), {_STAGES[run.stage]}"
-            + (f" ({run.reason})." if run.reason else "."),
-            do=do,
-            command=command,
-            about=about,
-        )
+        what = f"{_place(run)} failed {run.failures} time(s), {_STAGES[run.stage]}"
+        what += f" ({run.reason})." if run.reason else "."
+        yield Finding("record-is-poison", WARNING, what, *_about_poison(facts, run))
 
 
 def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
@@ -226,16 +203,12 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
             oldest[run.member_id] = since_ms, run
     for member_id, (since_ms, run) in oldest.items():
         host = f" on {run.client_host}" if run.client_host else ""
-        yield Finding(
-            rule="member-holds-too-long",
-            severity=Severity.WARNING,
-            what=f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
-            f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first.",
-            do="Look at that process. If it does nothing, end it, and its session: its records go to "
-            "other members at once. Without --execute the command only says how many.",
-            command=facts.command("groups --release-member", "--member", member_id, "--execute"),
-            about={"member": member_id},
-        )  # fmt: skip
+        what = f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
+        what += f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first."
+        do = "Look at that process. If it does nothing, end it, and its session: its records go to other members at "
+        do += "once. Without --execute the command only says how many."
+        command = facts.command("groups --release-member", "--member", member_id, "--execute")
+        yield Finding("member-holds-too-long", WARNING, what, do, command, {"member": member_id})
 
 
 def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
@@ -244,19 +217,15 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     config, until = facts.config, ""
     if config.errors_deadletterqueue_topic_name:
         until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
+    do = f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}."
     for plan in facts.plans if waiting else ():
-        if plan.evidence:
-            continue
-        yield Finding(
-            rule="query-has-no-evidence",
-            severity=Severity.ERROR if plan.attempt else Severity.WARNING,
-            what=f"Query {who(plan)} has completed no batch since the group last quarantined a record"
-            + (f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else "")
-            + f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own service, "
-            "its model or its sink looks.",
-            do=f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}.",
-            command=facts.command("groups --describe", "--members"),
-        )
+        if not plan.evidence:
+            what = f"Query {who(plan)} has completed no batch since the group last quarantined a record"
+            what += f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else ""
+            what += f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own "
+            what += "service, its model or its sink looks."
+            severity = ERROR if plan.attempt else WARNING
+            yield Finding("query-has-no-evidence", severity, what, do, _show_members(facts))
 
 
 def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
@@ -264,31 +233,23 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
     and that nobody creates: queries with a sink end then, and the next dead letter can't be written."""
     places = [p for p in facts.description.partitions if p.archiving]
     is_missing, config = facts.dead_letter_topic_is_missing, facts.config
+    is_stable = facts.description.state == "STABLE"
     count, topic = sum(p.archiving for p in places), config.errors_deadletterqueue_topic_name
     if places and (is_missing or facts.dead_letters_stand_still):
         cause = "which does not exist" if is_missing else f"and none was written in {WATCHED_S:.0f} s"
         what = f"{count} record(s) of {_names(places)} wait for the dead letter topic {topic}, {cause}; they hold back "
         what += "the start offset."
-    elif (
-        is_missing
-        and facts.description.state == "STABLE"
-        and not config.errors_deadletterqueue_auto_create_topics_enable
-    ):
+    elif is_missing and is_stable and not config.errors_deadletterqueue_auto_create_topics_enable:
         what = f"The dead letter topic {topic} does not exist, or this user does not see it: queries with a sink end, "
         what += "and no dead letter can be written."
     else:
         return
-    yield Finding(
-        rule="dead-letters-wait",
-        severity=Severity.ERROR,
-        what=what,
-        do="Create the topic." if is_missing else "Look at the topic, its leaders and ACLs; the coordinator writes the "
-        "dead letters when it can.",
-        command=_create(facts, topic)
-        if is_missing
-        else f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {topic}",
-        about={"name": topic, "is_missing": "yes" if is_missing else "no"},
-    )  # fmt: skip
+    about: About = {"name": topic, "is_missing": "yes" if is_missing else "no"}
+    do, command = "Create the topic.", _create(facts, topic)
+    if not is_missing:
+        do = "Look at the topic, its leaders and ACLs; the coordinator writes the dead letters when it can."
+        command = f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {topic}"
+    yield Finding("dead-letters-wait", ERROR, what, do, command, about)
 
 
 def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
@@ -307,24 +268,22 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
         for p in places[:MOST_NAMED]
         if (runs := _given_up(facts, p))
     )
-    yield Finding(
-        rule="given-up-without-dead-letter",
-        severity=Severity.ERROR,
-        what=f"{sum(reasons.values())} record(s) of {' and '.join(of)} were given up ({named}{last}), "
-        "and the group has no dead letter topic: no member gets them again.",
-        do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name, a config of the "
-        "group and an option of its queries. The coordinator's log names the offsets in lines 'given up'; until "
-        "retention removes them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
-        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
-        about={"name": _queue_of(facts)},
+    what = (
+        f"{sum(reasons.values())} record(s) of {' and '.join(of)} were given up ({named}{last}), and the group has no "
     )
+    what += "dead letter topic: no member gets them again."
+    do = (
+        "Create a dead letter topic, and name it in errors.deadletterqueue.topic.name, a config of the "
+        "group and an option of its queries. The coordinator's log names the offsets in lines 'given up'; until "
+        "retention removes them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset)."
+    )
+    yield Finding("given-up-without-dead-letter", ERROR, what, do, *_name_queue(facts))
 
 
 def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
     """Queries whose release breaker is open, and the records that are left, if all of them came back. A query without a
     session acquires nothing, so it has no finding."""
-    slowed = [(member, member.breaker) for member in slowed_queries(facts.description) if member.breaker is not None]
-    if not slowed:
+    if not (slowed := slowed_queries(facts.description)):
         return
     whats = [
         f"Query {who(member)} has acquired less and later for {duration(facts.now_ms - breaker.since_ms)}: its sinks "
@@ -340,14 +299,9 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
     if left := _came_back(facts):
         yield _tail(facts, left, tries, _together(whats), look)
         return
-    yield Finding(
-        rule="query-slowed",
-        severity=Severity.WARNING,
-        what=f"{_together(whats)} {tries}",
-        do=f"{look}When most records of a batch are not released, the next batch is as large as before. If they are "
-        "released on purpose, give them a releaseDelayMs, or set the ratio to 1.",
-        command=facts.command("groups --describe", "--members"),
-    )
+    do = f"{look}When most records of a batch are not released, the next batch is as large as before. If they are "
+    do += "released on purpose, give them a releaseDelayMs, or set the ratio to 1."
+    yield Finding("query-slowed", WARNING, f"{_together(whats)} {tries}", do, _show_members(facts))
 
 
 def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, look: str) -> Finding:
@@ -364,22 +318,15 @@ def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, 
     others = f" {len(sizes) - 1} other partition(s) have such records, too." if len(sizes) > 1 else ""
     word = "can be delivered" if facts.config.is_ordered else "are left"
     reason = f"it came back each time, up to {most} times"
-    return Finding(
-        rule="query-slowed",
-        severity=Severity.WARNING,
-        what=f"{sizes.total()} record(s) {word}, all delivered before, up to {most} times. {tries} A record that has "
-        f"used up share.delivery.count.limit={facts.config.share_delivery_count_limit} tries "
-        + (f"goes to the dead letter topic {queue}. " if queue else "is given up, without a dead letter. ")
-        + queries,
-        do=f"{look}If the service is there, and the records are at fault, give them up: the command does so in "
-        f"{topic}-{index}.{others} With share.release.breaker.ratio=1 no query is slowed, and releases use up tries at "
-        "once.",
-        command=facts.command(
-            "groups --archive-records", "--topic", f"{topic}:{index}", "--offset", f"{first}-{last}",
-            "--reason", reason, "--execute",
-        ),
-        about={"topic": topic, "partition": index, "first": first, "last": last, "reason": reason},
-    )  # fmt: skip
+    what = f"{sizes.total()} record(s) {word}, all delivered before, up to {most} times. {tries} A record that has "
+    what += f"used up share.delivery.count.limit={facts.config.share_delivery_count_limit} tries "
+    what += f"goes to the dead letter topic {queue}. " if queue else "is given up, without a dead letter. "
+    do = f"{look}If the service is there, and the records are at fault, give them up: the command does so in "
+    do += f"{topic}-{index}.{others} With share.release.breaker.ratio=1 no query is slowed, and releases use up tries "
+    do += "at once."
+    about: About = {"topic": topic, "partition": index, "first": first, "last": last, "reason": reason}
+    command = _give_up(facts, topic, index, f"{first}-{last}", reason)
+    return Finding("query-slowed", WARNING, what + queries, do, command, about)
 
 
 def _came_back(facts: GroupFacts) -> list[RunInFlight]:
@@ -408,9 +355,8 @@ def _came_back(facts: GroupFacts) -> list[RunInFlight]:
 def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInFlight]:
     """Returns the runs that were given up without a dead letter, as far as the partition still has them. None if some
     of its given up records have a dead letter."""
-    if sum(partition.without_dead_letter.values()) < sum(partition.archived.values()) - partition.archived.get(
-        "none", 0
-    ):
+    archived = sum(count for reason, count in partition.archived.items() if reason != "none")
+    if sum(partition.without_dead_letter.values()) < archived:
         return []
     at = (partition.topic_id, partition.partition)
     return [run for run in facts.given_up if (run.topic_id, run.partition) == at and run.disposition]
@@ -422,15 +368,10 @@ def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
     if not topic or not is_reserved(topic):
         return
     waiting = sum(p.archiving for p in facts.description.partitions)
-    yield Finding(
-        rule="dead-letter-topic-reserved",
-        severity=Severity.ERROR,
-        what=f"The dead letter topic {topic} is one of Kafka's or of sharegroup's own: no dead letter is written to it"
-        + (f", and {waiting} record(s) wait for one; they hold back the start offset." if waiting else "."),
-        do="Name another topic, which only the group's dead letters go to. The waiting dead letters are written to it.",
-        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
-        about={"name": _queue_of(facts)},
-    )
+    what = f"The dead letter topic {topic} is one of Kafka's or of sharegroup's own: no dead letter is written to it"
+    what += f", and {waiting} record(s) wait for one; they hold back the start offset." if waiting else "."
+    do = "Name another topic, which only the group's dead letters go to. The waiting dead letters are written to it."
+    yield Finding("dead-letter-topic-reserved", ERROR, what, do, *_name_queue(facts))
 
 
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
@@ -444,15 +385,14 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     )
     match facts.description.state if waiting else "":
         case "EMPTY":
-            severity, what = Severity.ERROR, f"The group has no member with a session, and {of_places}."
+            severity, what = ERROR, f"The group has no member with a session, and {of_places}."
         case "UNKNOWN":
-            severity = Severity.WARNING
+            severity = WARNING
             what = f"No coordinator of the group runs here; {of_places}, and nobody consumes them from this host."
             do += " If it runs on another host, ask there. Between the runs of a scheduled query nothing is to be done."
         case _:
             return
-    command = facts.command("groups --describe", "--members")
-    yield Finding(rule="nobody-consumes", severity=severity, what=what, do=do, command=command)
+    yield Finding("nobody-consumes", severity, what, do, _show_members(facts))
 
 
 def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
@@ -464,27 +404,18 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
             if topic not in (facts.topics or ()):
                 members[topic].append(who(member))
     for topic, of_topic in sorted(members.items())[:MOST_NAMED]:
-        yield Finding(
-            rule="topic-missing",
-            severity=Severity.WARNING,
-            what=f"{len(of_topic)} member(s), {of_topic[0]} first, subscribe to topic {topic}, and the cluster does "
-            "not have it, or does not show it to this user: they get none of its records.",
-            do="Correct the name in the member's subscription, or create the topic: its records are then read without "
-            "a restart.",
-            command=facts.command("groups --describe", "--members"),
-        )
+        what = f"{len(of_topic)} member(s), {of_topic[0]} first, subscribe to topic {topic}, and the cluster does not "
+        what += "have it, or does not show it to this user: they get none of its records."
+        do = "Correct the name in the member's subscription, or create the topic: its records are then read without a "
+        do += "restart."
+        yield Finding("topic-missing", WARNING, what, do, _show_members(facts))
     counted = {p.topic for p in facts.description.partitions if p.deleted}
     read = {p.topic for p in facts.description.partitions} - counted - members.keys()
+    do = "If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute counts "
+    do += "the records that were not finished as deleted. Without a coordinator, the next one counts them."
     for topic in sorted(read - facts.topics)[:MOST_NAMED] if facts.topics is not None else ():
-        yield Finding(
-            rule="topic-missing",
-            severity=Severity.WARNING,
-            what=f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this "
-            "user.",
-            do="If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute "
-            "counts the records that were not finished as deleted. Without a coordinator, the next one counts them.",
-            command=facts.command("groups --describe", "--records"),
-        )
+        what = f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this user."
+        yield Finding("topic-missing", WARNING, what, do, facts.command("groups --describe", "--records"))
 
 
 def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
@@ -492,16 +423,13 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
     for p in facts.description.partitions:
         log_start = facts.log_starts.get((p.topic, p.partition), 0)
         if log_start > p.start_offset:
-            yield Finding(
-                rule="start-offset-below-log-start",
-                severity=Severity.ERROR,
-                what=f"The log of {p.topic}-{p.partition} begins at {log_start} and the group's start offset is "
-                f"{p.start_offset}: retention or a deletion took up to {log_start - p.start_offset} record(s) that it "
-                "had not finished.",
-                do="They are lost to the group, which counts them as archived when a member acquires next. Consume "
-                "faster, or keep records longer (retention.ms).",
-                command=f"kafka-configs.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {p.topic}",
-            )
+            what = f"The log of {p.topic}-{p.partition} begins at {log_start} and the group's start offset is "
+            what += f"{p.start_offset}: retention or a deletion took up to {log_start - p.start_offset} record(s) that "
+            what += "it had not finished."
+            do = "They are lost to the group, which counts them as archived when a member acquires next. Consume "
+            do += "faster, or keep records longer (retention.ms)."
+            command = f"kafka-configs.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {p.topic}"
+            yield Finding("start-offset-below-log-start", ERROR, what, do, command)
 
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
@@ -518,17 +446,18 @@ def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
     for plan in facts.plans:
         if plan.member_id in active or plan.state not in ("acquired", "started") or not waiting[plan.plan_id]:
             continue
-        yield Finding(
-            rule="session-shorter-than-restart",
-            severity=Severity.WARNING,
-            what=f"The session of query {who(plan)} ended with its batch {plan.plan_id} unfinished: the query is "
-            "stopped, or its restart takes longer than share.session.timeout.ms="
-            f"{facts.config.share_session_timeout_ms}. Other members may take {waiting[plan.plan_id]} record(s) of it.",
-            do="If the query is gone for good, nothing is to be done: other members get the records. If it is to keep "
-            "its batch over a restart, set share.session.timeout.ms, as an option of the query, above its longest "
-            "restart.",
-            command=facts.command("groups --describe", "--members"),
+        what = (
+            f"The session of query {who(plan)} ended with its batch {plan.plan_id} unfinished: the query is stopped, "
         )
+        what += f"or its restart takes longer than share.session.timeout.ms={facts.config.share_session_timeout_ms}. "
+        what += f"Other members may take {waiting[plan.plan_id]} record(s) of it."
+        do = (
+            "If the query is gone for good, nothing is to be done: other members get the records. If it is to keep its "
+        )
+        do += (
+            "batch over a restart, set share.session.timeout.ms, as an option of the query, above its longest restart."
+        )
+        yield Finding("session-shorter-than-restart", WARNING, what, do, _show_members(facts))
 
 
 def group_is_in_two_stores(facts: ClusterFacts) -> Iterator[Finding]:
@@ -539,49 +468,38 @@ def group_is_in_two_stores(facts: ClusterFacts) -> Iterator[Finding]:
             places[group_id].append(store)
     for group_id, stores in sorted(places.items()):
         if len(stores) > 1:
-            yield Finding(
-                rule="group-in-two-stores",
-                severity=Severity.ERROR,
-                what=f"There are {len(stores)} groups named {group_id}, in the stores {' and '.join(stores)}: their "
-                "members know nothing of each other, and each group gets every record.",
-                do="Set the same share.state.store in all queries and ShareConsumers of the group.",
-                command=f"sharegroup groups --bootstrap-server {facts.bootstrap_server} --describe --group {group_id} "
-                f"--command-property share.state.store={stores[-1]}",
-            )
+            what = f"There are {len(stores)} groups named {group_id}, in the stores {' and '.join(stores)}: their "
+            what += "members know nothing of each other, and each group gets every record."
+            do = "Set the same share.state.store in all queries and ShareConsumers of the group."
+            command = f"sharegroup groups --bootstrap-server {facts.bootstrap_server} --describe --group {group_id} "
+            command += f"--command-property share.state.store={stores[-1]}"
+            yield Finding("group-in-two-stores", ERROR, what, do, command)
 
 
 def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
     """Partitions of the state topic with fewer replicas in sync than min.insync.replicas: nothing can be written."""
     below = sorted(partition for partition, count in facts.in_sync.items() if count < facts.min_in_sync)
     if below:
-        named = ", ".join(map(str, below[:MOST_NAMED])) + (", …" if len(below) > MOST_NAMED else "")
-        yield Finding(
-            rule="state-topic-below-min-insync",
-            severity=Severity.ERROR,
-            what=f"{len(below)} of {len(facts.in_sync)} partitions of the state topic {facts.state_topic} have fewer "
-            f"replicas in sync than min.insync.replicas={facts.min_in_sync} (partitions {named}): the coordinators of "
-            "their groups can write nothing.",
-            do="Start the missing brokers, or wait until their replicas have caught up.",
-            command=f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic "
-            f"{facts.state_topic} --under-min-isr-partitions",
-        )
+        what = f"{len(below)} of {len(facts.in_sync)} partitions of the state topic {facts.state_topic} have fewer "
+        what += f"replicas in sync than min.insync.replicas={facts.min_in_sync} (partitions "
+        what += f"{_listed(map(str, below))}): the coordinators of their groups can write nothing."
+        do = "Start the missing brokers, or wait until their replicas have caught up."
+        command = f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {facts.state_topic}"
+        yield Finding("state-topic-below-min-insync", ERROR, what, do, f"{command} --under-min-isr-partitions")
 
 
 def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
     """A coordinator with several tokens that reads or writes any topic for every member's token."""
-    what = {
+    can = {
         SOURCE_KEY: "copy the records of every topic that its principal can read",
         DEAD_LETTER_KEY: "write dead letters to every topic that its principal can write to",
     }
     if facts.open_keys:
-        can = " and ".join(f"{what[key]} ({key})" for key in facts.open_keys if key in what)
-        yield Finding(
-            rule="topics-wide-open",
-            severity=Severity.WARNING,
-            what=f"The coordinator has several tokens, and one of them with the right member can have it {can}.",
-            do="Set these keys in each coordinator's properties file, or groups=, topics= and dlq= in the lines of its "
-            "token file (docs/run/security.md).",
-        )
+        named = " and ".join(f"{can[key]} ({key})" for key in facts.open_keys if key in can)
+        what = f"The coordinator has several tokens, and one of them with the right member can have it {named}."
+        do = "Set these keys in each coordinator's properties file, or groups=, topics= and dlq= in the lines of its "
+        do += "token file (docs/run/security.md)."
+        yield Finding("topics-wide-open", WARNING, what, do)
 
 
 GROUP_RULES = (
@@ -666,12 +584,13 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
     return None
 
 
-def _queue_of(facts: GroupFacts) -> str:
-    """Returns the dead letter topic that is proposed to a group."""
-    return f"{facts.group_id}-dead-letters"
+def _name_queue(facts: GroupFacts) -> tuple[str, About]:
+    """Returns the command that gives the group a dead letter topic, and what the command is about."""
+    name = f"{facts.group_id}-dead-letters"
+    return facts.command("configs set", f"errors.deadletterqueue.topic.name={name}"), {"name": name}
 
 
-def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[str, str | int]]:
+def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, About]:
     """Returns the advice about records that keep failing, its command, and what the command is about. Only records that
     failed alone, and that no member holds, are given up by hand: the neighbours in a slice may be good."""
     look = "Look at the record, and at the log of the query that failed on it. "
@@ -684,13 +603,12 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[s
             {"topic": run.topic, "partition": run.partition, "first": run.first},
         )
     queue = facts.config.errors_deadletterqueue_topic_name
-    place = ("--topic", f"{run.topic}:{run.partition}", "--offset", f"{run.first}-{run.last}")
     reason = f"it failed alone, {run.failures} time(s)"
     return (
         f"{look}If the record is at fault, give it up"
         + (f"; its dead letter goes to {queue}. " if queue else "; it has no dead letter, and stays in Kafka's log. ")
         + "Or wait: it goes on trial when another batch has completed, and is archived if that fails too.",
-        facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),
+        _give_up(facts, run.topic, run.partition, f"{run.first}-{run.last}", reason),
         {"topic": run.topic, "partition": run.partition, "first": run.first, "last": run.last, "reason": reason},
     )
 
@@ -701,5 +619,9 @@ def _place(run: RunInFlight) -> str:
 
 
 def _names(partitions: Iterable[PartitionDescription]) -> str:
-    names = [f"{p.topic}-{p.partition}" for p in partitions]
+    return _listed(f"{p.topic}-{p.partition}" for p in partitions)
+
+
+def _listed(all_names: Iterable[str]) -> str:
+    names = list(all_names)
     return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")

@@ -178,7 +178,7 @@ def _findings(visit: Visit, description: GroupDescription, held: InFlightPage) -
     """Returns what the doctor found, none of it older than the last end of a query. Until the doctor has finished, how
     queries ended is taken from this description. A member that holds nothing now is not reported for holding records
     too long."""
-    since = tuple((member.member_id, member.ending) for member in ending_queries(description))
+    since = tuple((member.member_id, ending) for member, ending in ending_queries(description))
     findings = visit.site.examinations.of(description.group_id, since)
     if not findings.is_known:
         facts = GroupFacts(description=description, now_ms=held.now_ms)
