@@ -69,9 +69,7 @@ def show_dry_run(visit: Visit) -> Response:
         group_id=values["group"],
         reason=values["reason"],
         notice=pending.values["notice"],
-        numbers=numbers(answer),
-        changes=changes(answer)[:MOST_SHOWN],
-        total=len(changes(answer)),
+        **_effect(answer),
         pending=visit.text("pending"),
         form_query={"kind": pending.kind, "group": values["group"], **pending.values["fields"]},
     )
@@ -104,15 +102,8 @@ def show_done(visit: Visit) -> Response:
     done = visit.signed_in.kept.get(visit.text("done"))
     if done is None or "answer" not in done:
         raise BadRequest(what="What was done then is not kept any more; the coordinator's audit log has it.")
-    return visit.page(
-        "done.html",
-        title=ACTS[done["kind"]].title,
-        group_id=done["group"],
-        numbers=numbers(done["answer"]),
-        changes=changes(done["answer"])[:MOST_SHOWN],
-        total=len(changes(done["answer"])),
-        is_gone=done["kind"] == "delete",
-    )
+    title, is_gone = ACTS[done["kind"]].title, done["kind"] == "delete"
+    return visit.page("done.html", title=title, group_id=done["group"], is_gone=is_gone, **_effect(done["answer"]))
 
 
 def show_form(visit: Visit) -> Response:
@@ -193,14 +184,18 @@ def changes(answer: Answer) -> list[Effect]:
     """Returns all changes of an action, one by one."""
     if isinstance(answer, Altered):
         return list(answer.effects)
-    return [
-        Effect(what=f"{p.topic}-{p.partition}", before=_offset(p.before), after=_offset(p.after))
-        for p in answer.partitions
-    ]
+
+    def shown(offset: int | None) -> str:
+        return "none" if offset is None else f"{offset:,}"
+
+    moved = answer.partitions
+    return [Effect(what=f"{p.topic}-{p.partition}", before=shown(p.before), after=shown(p.after)) for p in moved]
 
 
-def _offset(offset: int | None) -> str:
-    return "none" if offset is None else f"{offset:,}"
+def _effect(answer: Answer) -> Values:
+    """Returns the values of a page with what an action changes."""
+    all_changes = changes(answer)
+    return {"numbers": numbers(answer), "changes": all_changes[:MOST_SHOWN], "total": len(all_changes)}
 
 
 # --- the forms

@@ -98,23 +98,17 @@ ACTS: Mapping[str, Form] = {
 }
 """The forms of the actions, by the action's name."""
 
-_OF_GROUP = (Field(name="group"), _field("topic", is_required=True))
+
+def _look(title: str, path: str, button: str, *fields: Field) -> Form:
+    return Form(title=title, path=path, fields=fields, button=button, method="get")
+
+
+_OF_GROUP = (Field(name="group"), _field("topic", is_required=True), _number("partition"))
+_ENDS = (_field("first", is_number=True), _field("last", is_number=True))
 LOOKS: Mapping[str, Form] = {
-    "/": Form(title="Search", path="/", fields=(_field("search"),), button="Search", method="get"),
-    "/record": Form(
-        title="A record",
-        path="/record",
-        fields=(*_OF_GROUP, _number("partition"), _number("offset")),
-        button="Open",
-        method="get",
-    ),
-    "/partition": Form(
-        title="A partition",
-        path="/partition",
-        fields=(*_OF_GROUP, _number("partition"), _field("first", is_number=True), _field("last", is_number=True)),
-        button="Show",
-        method="get",
-    ),
+    "/": _look("Search", "/", "Search", _field("search")),
+    "/record": _look("A record", "/record", "Open", *_OF_GROUP, _number("offset")),
+    "/partition": _look("A partition", "/partition", "Show", *_OF_GROUP, *_ENDS),
 }
 """The forms that open a page, by the page's address."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import Response
 
 from coordinator.protocol.admin_messages import RunInFlight
@@ -28,11 +30,11 @@ def show_record(visit: Visit) -> Response:
     """The page of a record."""
     partition, offset = partition_of(visit), visit.number("offset")
     run, now_ms = _run_at(visit, partition, offset)
-    return visit.page(
+    return _page(
+        visit,
         "record.html",
-        group_id=visit.group_id,
-        partition=partition,
-        offset=offset,
+        partition,
+        offset,
         run=run,
         now_ms=now_ms,
         state=_state(partition, offset, run),
@@ -46,9 +48,7 @@ def show_history(visit: Visit) -> Response:
     """The history of the record, from the state log. This page is not refreshed: each time it would read the log."""
     partition, offset = partition_of(visit), visit.number("offset")
     found = visit.admin.history(visit.group_id, partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
-    return visit.page(
-        "history.html", group_id=visit.group_id, partition=partition, offset=offset, history=found, begins=begins(found)
-    )
+    return _page(visit, "history.html", partition, offset, history=found, begins=begins(found))
 
 
 def show_content(visit: Visit) -> Response:
@@ -60,14 +60,11 @@ def show_content(visit: Visit) -> Response:
     partition, offset, form = partition_of(visit), visit.number("offset"), checked_form(visit.text("form"))
     visit.caller.topics.check_source(partition.topic)
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)
-    return visit.page(
-        "content.html",
-        group_id=visit.group_id,
-        partition=partition,
-        offset=offset,
-        record=record,
-        **content(record, form),
-    )
+    return _page(visit, "content.html", partition, offset, record=record, **content(record, form))
+
+
+def _page(visit: Visit, template: str, partition: PartitionDescription, offset: int, **values: Any) -> Response:
+    return visit.page(template, group_id=visit.group_id, partition=partition, offset=offset, **values)
 
 
 def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:

@@ -92,12 +92,7 @@ class Session:
 
     def ask_confirmation(self, kind: str, values: dict[str, Any]) -> str:
         """Keep an action until it is confirmed. Returns the name to confirm it by."""
-        name = secrets.token_urlsafe(16)
-        with self.lock:
-            self.pending[name] = Pending(kind=kind, values=values, until_s=time.monotonic() + PENDING_S)
-            while len(self.pending) > MOST_PENDING:
-                self.pending.popitem(last=False)
-        return name
+        return self._put(self.pending, Pending(kind=kind, values=values, until_s=time.monotonic() + PENDING_S))
 
     def waiting(self, name: str) -> Pending | None:
         """Returns the action of this name if it waits for its confirmation and is not too old."""
@@ -107,11 +102,14 @@ class Session:
 
     def keep(self, values: dict[str, Any]) -> str:
         """Keep the answer to a form for the page that shows it. Returns its name."""
+        return self._put(self.kept, values)
+
+    def _put(self, kept: OrderedDict[str, Any], value: object) -> str:
         name = secrets.token_urlsafe(16)
         with self.lock:
-            self.kept[name] = values
-            while len(self.kept) > MOST_PENDING:
-                self.kept.popitem(last=False)
+            kept[name] = value
+            while len(kept) > MOST_PENDING:
+                kept.popitem(last=False)
         return name
 
     def confirmed(self, name: str) -> Pending:

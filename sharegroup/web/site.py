@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from html import escape
 from itertools import accumulate
 from pathlib import Path
@@ -85,21 +85,12 @@ def label(name: str) -> str:
     return LABELS.get(name, name.capitalize())
 
 
-_STATUS: dict[type[ShareGroupError], int] = {
-    NotSignedIn: 401,
-    NotAuthorized: 401,
-    NotAllowed: 403,
-    GroupNotAllowed: 403,
-    TopicNotAllowed: 403,
-    Forged: 403,
-    GroupIdNotFound: 404,
-    UnknownSharePartition: 404,
-    UnknownTopic: 404,
-    MemberNotFound: 404,
-    NotInFlight: 404,
-    TooManyOpen: 429,
-    Away: 503,
-    **dict.fromkeys(UNANSWERED, 503),
+_STATUS: dict[int, tuple[type[ShareGroupError], ...]] = {
+    401: (NotSignedIn, NotAuthorized),
+    403: (NotAllowed, GroupNotAllowed, TopicNotAllowed, Forged),
+    404: (GroupIdNotFound, UnknownSharePartition, UnknownTopic, MemberNotFound, NotInFlight),
+    429: (TooManyOpen,),
+    503: (Away, *UNANSWERED),
 }
 PATIENCE_S = 1.0
 """While brokers or coordinators do not answer, a page waits this many seconds for its own calls."""
@@ -294,7 +285,7 @@ def _refused(visit: Visit, error: ShareGroupError) -> Response:
 
 def status_of(error: ShareGroupError) -> int:
     """Returns the HTTP status of an error."""
-    return next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
+    return next((number for number, kinds in _STATUS.items() if isinstance(error, kinds)), 400)
 
 
 def _check(visit: Visit, right: str) -> None:
@@ -315,14 +306,11 @@ def _check(visit: Visit, right: str) -> None:
 
 def _sent_to_login(visit: Visit, error: NotSignedIn) -> Response:
     if visit.request.method == "POST" and visit.form.get("kind"):
-        return visit.page("login.html", 401, error=str(error), kept=urlencode(_kept(visit)))
+        kept = {name: values[0][:MOST_TEXT] for name, values in visit.form.items() if name != "csrf" and values}
+        return visit.page("login.html", 401, error=str(error), kept=urlencode(kept))
     if visit.request.method != "GET" or visit.request.url.path == "/events" or visit.is_refresh:
         return visit.page("error.html", 401, name=type(error).__name__, text=str(error), of_group="")
     return visit.redirect("/login")
-
-
-def _kept(visit: Visit) -> dict[str, str]:
-    return {name: values[0][:MOST_TEXT] for name, values in visit.form.items() if name != "csrf" and values}
 
 
 def _fields(body: bytes) -> dict[str, list[str]]:
@@ -336,25 +324,16 @@ def _fields(body: bytes) -> dict[str, list[str]]:
 
 _ADDRESS = re.compile(r' (?:href|action|src|hx-get|data-events)="/(?!/)')
 _TO_QUOTE = re.compile("[\x00-\x7f\ud800-\udfff]+")
-_made: list[Environment] = []
 
 
+@cache
 def _environment() -> Environment:
     """The templates. Every value is escaped, and a missing one is an error."""
-    if not _made:
-        made = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        made.filters.update(
-            duration=duration, short=short, number=_number, time=_time, shortened=_shortened, brief=_brief
-        )
-        made.globals.update(query=_query)
-        _made.append(made)
-    return _made[0]
+    loader = FileSystemLoader(HERE / "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters.update(duration=duration, short=short, number=_number, time=_time, shortened=_shortened, brief=_brief)
+    made.globals.update(query=_query)
+    return made
 
 
 def _query(path: str, **values: Any) -> str:

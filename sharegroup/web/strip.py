@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol import admin_messages as messages
@@ -64,8 +65,11 @@ class Strip:
     pieces: tuple[Piece, ...]
     counts: dict[str, int]
     is_exact: bool
-    is_sampled: bool
     runs: tuple[RunInFlight, ...] = field(default=(), repr=False)
+
+    @property
+    def is_sampled(self) -> bool:
+        return self.counts["unseen"] > 0
 
     @property
     def paths(self) -> dict[str, str]:
@@ -132,8 +136,7 @@ def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
         yield from range(rest, min(window.last + 1, rest + samples * step), step)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Page:
+class _Page(NamedTuple):
     """One reply: the runs of a window from ``first`` to before ``end``, and perhaps some more."""
 
     runs: tuple[RunInFlight, ...]
@@ -166,9 +169,7 @@ def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int,
     ]
     found = admin.windows_in_flight(group_id, windows)
     return [
-        _Page(
-            runs=page.runs, first=at, end=each.last + 1 if page.cursor is None else page.cursor[2], now_ms=page.now_ms
-        )
+        _Page(page.runs, at, each.last + 1 if page.cursor is None else page.cursor[2], page.now_ms)
         for (each, at, _), page in zip(asked, found, strict=True)
     ]
 
@@ -219,15 +220,7 @@ def draw(
         counts[colour.split()[0]] += high - low + 1
     is_exact = len(spans) <= 2 * most + 2
     drawn = _exact(spans, first, last) if is_exact else _shares(spans, first, last, pieces)
-    return Strip(
-        first=first,
-        last=last,
-        pieces=tuple(drawn),
-        counts=counts,
-        is_exact=is_exact,
-        is_sampled=counts["unseen"] > 0,
-        runs=looked.runs,
-    )
+    return Strip(first=first, last=last, pieces=tuple(drawn), counts=counts, is_exact=is_exact, runs=looked.runs)
 
 
 def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
@@ -259,15 +252,8 @@ def _exact(spans: Iterable[tuple[int, int, str]], first: int, last: int) -> Iter
     for low, high, colour in spans:
         least = 1.0 if colour in BENEATH else LEAST_WIDTH
         width = max((high - low + 1) * scale, least)
-        yield Piece(
-            x=min((low - first) * scale, WIDTH - width),
-            width=width,
-            y=0,
-            height=HEIGHT,
-            colour=colour,
-            first=low,
-            last=high,
-        )
+        x = min((low - first) * scale, WIDTH - width)
+        yield Piece(x=x, width=width, y=0, height=HEIGHT, colour=colour, first=low, last=high)
 
 
 def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces: int) -> Iterator[Piece]:

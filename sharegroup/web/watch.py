@@ -148,7 +148,10 @@ class Watch:
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:
             after = Snapshot(groups=before.groups, error=told(error), round=before.round + 1)
-        self._forget(after)
+        with self._lock:  # what was kept about groups that no longer exist
+            for kept in (self._histories, self._looked_s, self._moved_s, self._wrote_s):
+                for group_id in kept.keys() - after.groups.keys():
+                    del kept[group_id]
         self._show(after)
 
     def _run(self) -> None:
@@ -166,13 +169,6 @@ class Watch:
     def _show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.notify()
-
-    def _forget(self, after: Snapshot) -> None:
-        """Drop what was kept about groups that no longer exist."""
-        with self._lock:
-            for kept in (self._histories, self._looked_s, self._moved_s, self._wrote_s):
-                for group_id in kept.keys() - after.groups.keys():
-                    del kept[group_id]
 
     def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, WatchedGroup]:
         """Scan the groups. A group that can't be scanned gets its error. Raises ShareGroupError once MOST_ERRORS groups
@@ -246,6 +242,8 @@ class Watch:
         line = line_of(description, held.runs, held.now_ms, before=old, elapsed_s=elapsed_s)
         failed, quarantined, is_part = _troubled(page)
         numbers = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, failed)
+        stand_s = self._stands_s(line, now_s), self._dead_letters_stand_s(line, now_s)
+        kept = tuple(run for run in held.runs if run.state in HELD)[:RUNS_LOOKED_AT]
         with self._lock:
             self._histories.setdefault(group_id, History()).add(time.time(), numbers)
         return WatchedGroup(
@@ -253,16 +251,12 @@ class Watch:
             failed=failed,
             given_up=description.records.given_up,
             is_part=is_part,
-            attention=attention(
-                line, quarantined, self._stands_s(line, now_s), self._dead_letters_stand_s(line, now_s), is_part=is_part
-            ),
+            attention=attention(line, quarantined, *stand_s, is_part=is_part),
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
             at_s=time.time(),
             description=description,
-            held=msgspec.structs.replace(
-                held, runs=tuple(run for run in held.runs if run.state in HELD)[:RUNS_LOOKED_AT]
-            ),
+            held=msgspec.structs.replace(held, runs=kept),
         )
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:
