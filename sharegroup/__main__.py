@@ -107,7 +107,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _is_unread() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

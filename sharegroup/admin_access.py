@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,11 @@ def opened(
 ) -> Iterator[Admin]:
     """The admin client of these options, for a ``with`` block. If no coordinator runs, a terminal shows that the state
     store is read."""
-    from coordinator.admin.admin import Admin
-    from coordinator.service.handlers.read_only import (
-        read_store,  # importing takes a second, which --help does not need
-    )
+    from coordinator.admin.admin import Admin  # importing takes a second, which --help does not need
+    from coordinator.service.handlers.read_only import read_store
 
     conf = settings(bootstrap_server, config_path, properties)
-    admin = Admin(conf, read_store=_with_progress(read_store), timeout_ms=timeout_ms)
-    with admin:
+    with Admin(conf, read_store=_with_progress(read_store), timeout_ms=timeout_ms) as admin:
         yield admin
 
 
@@ -74,15 +72,13 @@ def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, i
     description = admin.describe_groups([group_id])[group_id]
     if description.configs.get("errors.deadletterqueue.topic.name") != dlq_topic:
         return {}
-    given: dict[tuple[str, int], int] = {}
+    given: dict[tuple[str, int], int] = defaultdict(int)
     for each in description.partitions:
-        where = each.topic, each.partition
-        given[where] = max(each.end_offset, given.get(where, 0))
+        given[each.topic, each.partition] = max(each.end_offset, given[each.topic, each.partition])
     for topic, ends in description.forgotten.items():
         for partition, end in ends.items():
-            where = topic, int(partition)
-            given[where] = max(end, given.get(where, 0))
-    return given
+            given[topic, int(partition)] = max(end, given[topic, int(partition)])
+    return dict(given)
 
 
 def tell_source(read_from: str) -> None:

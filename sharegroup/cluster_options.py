@@ -25,36 +25,32 @@ class Cluster(NamedTuple):
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --bootstrap-server, --command-config and --command-property. The command gets them as ``cluster``."""
-    options = (
-        click.option(
-            "--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas."
-        ),
-        click.option(
-            "--command-config",
-            "config_path",
-            metavar="FILE",
-            type=click.Path(dir_okay=False),
-            help="A properties file: of the Kafka client, for example security.protocol, and of sharegroup, for "
-            "example share.state.store, share.coordinator.endpoint or share.coordinator.token.file.",
-        ),
-        click.option(
-            "--command-property",
-            "properties",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=pairs,
-            help="One such property; it counts before the file's. Can be given several times.",
-        ),
-    )
 
+    @click.option(
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas."
+    )
+    @click.option(
+        "--command-config",
+        "config_path",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="A properties file: of the Kafka client, for example security.protocol, and of sharegroup, for "
+        "example share.state.store, share.coordinator.endpoint or share.coordinator.token.file.",
+    )
+    @click.option(
+        "--command-property",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=pairs,
+        help="One such property; it counts before the file's. Can be given several times.",
+    )
     @functools.wraps(command)
     def called(
         *arguments: Any, bootstrap_server: str, config_path: str | None, properties: Mapping[str, str], **given: Any
     ) -> Any:
         return command(*arguments, cluster=Cluster(bootstrap_server, config_path, properties), **given)
 
-    for option in reversed(options):
-        called = option(called)
     return called
 
 
@@ -98,9 +94,7 @@ def _leave_out(read: dict[str, str]) -> None:
     from coordinator.kafka.java_keys import SERIALIZERS, SHARE_GROUPS_FORBID
 
     of_programs = {"group.id", "transactional.id", *SERIALIZERS, *SHARE_GROUPS_FORBID}
-    if left_out := sorted(of_programs & read.keys()):
-        for key in left_out:
-            del read[key]
+    if left_out := sorted(key for key in of_programs if read.pop(key, None) is not None):
         _tell(
             f"Left out, as keys of a consumer or producer: {', '.join(left_out)}. A command's own options name group "
             "and offsets, and share.* keys configure the group."

@@ -89,8 +89,7 @@ def token_endpoint(options: GroupOptions) -> Iterator[str]:
     if not url:
         return
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    address = host
+    address = host = parts.hostname or ""
     try:
         port = parts.port or (80 if parts.scheme == "http" else 443)
         address = f"{host}:{port}"
@@ -110,13 +109,13 @@ class ClusterQuestions:
         self._cluster = KafkaCluster(
             options.bootstrap_servers, options.kafka_config, self._config.share_coordinator_broker_timeout_ms
         )
-        self._settings = LaunchSettings(
-            bootstrap_servers=options.bootstrap_servers,
-            kafka_config=dict(options.kafka_config),
-            cluster_id=str(metadata.cluster_id or options.bootstrap_servers),
-            state_store=self._config.share_state_store,
-            configs=dict(options.coordinator_configs),
-        )
+        self._where: dict[str, Any] = {
+            "bootstrap_servers": options.bootstrap_servers,
+            "kafka_config": dict(options.kafka_config),
+            "cluster_id": str(metadata.cluster_id or options.bootstrap_servers),
+            "configs": dict(options.coordinator_configs),
+        }
+        self._settings = LaunchSettings(state_store=self._config.share_state_store, **self._where)
 
     # --- topics
 
@@ -213,7 +212,7 @@ class ClusterQuestions:
             try:
                 there = self._state_topic()
             except StateTopicUnfit:  # as the quickstart's, a coordinator may run that keeps the state in a file
-                if not self._coordinator_here("kafka").is_running():
+                if not self._runs_here("kafka"):
                     raise
                 yield f"a coordinator runs on this host ({runtime_dir()}), and keeps the state in a file"
                 return
@@ -228,7 +227,7 @@ class ClusterQuestions:
             yield from self._other_hosts()
             return
         store = store_of(self._config.share_state_store, self._settings.cluster_id)
-        if not self._coordinator_here(store).is_running():
+        if not self._runs_here(store):
             _check_file(Path(store.removeprefix("sqlite:")))
         yield f"{where}; its state is in {store}"
 
@@ -244,8 +243,9 @@ class ClusterQuestions:
             raise CoordinatorNotAvailable(group_id=self._options.group_id, reason=str(refused)) from None
         finally:
             writer.close()
-        there = "exists" if exists else "is missing, and the first coordinator creates it"
-        return f"the state topic {topic.name} {there}"
+        return (
+            f"the state topic {topic.name} {'exists' if exists else 'is missing, and the first coordinator creates it'}"
+        )
 
     def _owner(self) -> Iterator[str]:
         """Tell which other host owns the group, if any.
@@ -270,7 +270,6 @@ class ClusterQuestions:
             yield f"{owner} owned the group, and does not answer: the first query or ShareConsumer takes the group"
 
     def _other_hosts(self) -> Iterator[str]:
-        """Tell whether the principal may use the topics through which hosts ask each other."""
         topic = StateTopic.of(self._cluster, self._options.kafka_config, self._config)
         asked = {"ask owners on other hosts": TO_ASK, "answer other hosts": TO_ANSWER}
         is_whole = True
@@ -281,23 +280,12 @@ class ClusterQuestions:
         if is_whole:
             yield "this host may ask owners on other hosts, and answer them"
 
-    def _coordinator_here(self, store: str) -> OnDemand:
-        return OnDemand(
-            bootstrap_servers=self._options.bootstrap_servers,
-            kafka_config=self._options.kafka_config,
-            cluster_id=self._settings.cluster_id,
-            state_store=store,
-            configs=dict(self._options.coordinator_configs),
-        )
+    def _runs_here(self, store: str) -> bool:
+        return OnDemand(state_store=store, **self._where).is_running()
 
 
 def _check_file(path: Path) -> None:
-    """Check that a coordinator could own this state file. Creates nothing.
-
-    Raises:
-        UnusableFile: no file can be made there.
-        StateStoreInUse: another process owns the file.
-        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: this version can't change the file."""
+    """Check that a coordinator could own this state file. Creates nothing. Raises as :meth:`ClusterQuestions.state`."""
     folder = next((each for each in path.parents if each.exists()), path)
     reason = "it is a folder; name a file in it" if path.is_dir() else ""
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -310,7 +298,7 @@ def _check_file(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if Path(f"{path}.lock").exists():
             try:
-                with FileLock(f"{path}.lock").acquire(timeout=0):
+                with FileLock(f"{path}.lock", timeout=0):
                     pass
             except Timeout:
                 raise StateStoreInUse(path=path, owner=owner_of(path)) from None

@@ -88,7 +88,7 @@ class RecordFormat:
 
     def line(self, message: Any) -> bytes:
         """Returns the bytes of one record, with the line separator. Raises RecordUnreadable if a deserializer fails."""
-        parts = [getattr(self, f"_{name}")(message) for name in self._prints]
+        parts = [self._printed(name, message) for name in self._prints]
         return self._separators["key.separator"].join(parts) + (self._separators["line.separator"] if parts else b"")
 
     def json(self, message: Any) -> str:
@@ -104,40 +104,30 @@ class RecordFormat:
                 "timestamp_type": _TIMESTAMPS.get(kind),
                 "timestamp": time_ms if kind in _TIMESTAMPS else None,
                 "headers": [
-                    [name, self._as_text("headers", data, message)] for name, data in headers_of(message) or ()
+                    [name, self._as_text("headers", each, message)] for name, each in headers_of(message) or ()
                 ],
                 "key": self._as_text("key", message.key(), message),
                 "value": self._as_text("value", message.value(), message),
             }
         )
 
-    def _timestamp(self, message: Any) -> bytes:
-        kind, time_ms = message.timestamp()
-        return f"{_TIMESTAMPS[kind]}:{time_ms}".encode() if kind in _TIMESTAMPS else b"NO_TIMESTAMP"
-
-    def _partition(self, message: Any) -> bytes:
-        return b"Partition:%d" % message.partition()
-
-    def _offset(self, message: Any) -> bytes:
-        return b"Offset:%d" % message.offset()
-
-    def _delivery(self, message: Any) -> bytes:
-        return b"Delivery:%d" % message.delivery_count()
-
-    def _epoch(self, message: Any) -> bytes:
-        epoch = message.leader_epoch()
-        return b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else b"Epoch:%d" % epoch
-
-    def _headers(self, message: Any) -> bytes:
-        headers = headers_of(message) or ()
-        shown = [name.encode() + b":" + self._data("headers", data, message) for name, data in headers]
-        return self._separators["headers.separator"].join(shown) if shown else b"NO_HEADERS"
-
-    def _key(self, message: Any) -> bytes:
-        return self._data("key", message.key(), message)
-
-    def _value(self, message: Any) -> bytes:
-        return self._data("value", message.value(), message)
+    def _printed(self, name: str, message: Any) -> bytes:
+        match name:
+            case "timestamp":
+                kind, time_ms = message.timestamp()
+                return f"{_TIMESTAMPS[kind]}:{time_ms}".encode() if kind in _TIMESTAMPS else b"NO_TIMESTAMP"
+            case "delivery":
+                return b"Delivery:%d" % message.delivery_count()
+            case "epoch":
+                epoch = message.leader_epoch()
+                return b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else b"Epoch:%d" % epoch
+            case "headers":
+                headers = headers_of(message) or ()
+                shown = [key.encode() + b":" + self._data(name, data, message) for key, data in headers]
+                return self._separators["headers.separator"].join(shown) if shown else b"NO_HEADERS"
+            case "key" | "value":
+                return self._data(name, getattr(message, name)(), message)
+        return f"{name.capitalize()}:{getattr(message, name)()}".encode()
 
     def _data(self, part: str, data: bytes | None, message: Any) -> bytes:
         if data is None:

@@ -87,14 +87,9 @@ def consume(
     from coordinator.config.properties_file import read_properties
     from sharegroup.console_format import RecordFormat  # importing takes a second, which --help does not need
 
+    of_file = read_properties(formatter_config) if formatter_config else {}
     named = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
-    form = RecordFormat(
-        {
-            **(read_properties(formatter_config) if formatter_config else {}),
-            **{option: name for option, name in named.items() if name},
-            **printing,
-        }
-    )
+    form = RecordFormat({**of_file, **{option: name for option, name in named.items() if name}, **printing})
     config = settings(*cluster)
     check_topic(config, topic)
     outcome = "REJECT" if reject else "RELEASE" if release else "ACCEPT"

@@ -91,7 +91,6 @@ def coordinator(
 
 
 def _page(standalone: Standalone, address: str) -> contextlib.AbstractContextManager[object]:
-    """The page beside the coordinator, if share.coordinator.web.port is set."""
     if not standalone.server.share_coordinator_web_port:
         return contextlib.nullcontext()
     from sharegroup.web.coordinator_page import page_of  # as above

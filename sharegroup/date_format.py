@@ -51,7 +51,6 @@ def _literal(quoted: str | None, plain: str | None) -> Callable[[datetime], str]
 
 
 def _field(sign: str, count: int) -> Callable[[datetime], str]:
-    """Returns the function for one field: a letter that is repeated ``count`` times."""
     if sign == "y":
         return lambda time: f"{time.year % 100:02d}" if count == 2 else f"{time.year:0{count}d}"
     if sign == "M" and count > 2:

@@ -78,7 +78,6 @@ def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, 
 
 
 def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Exception], *, dry_run: bool) -> None:
-    """Print, in Kafka's words, which groups were deleted or, in a dry run, would be deleted."""
     named = ", ".join(f"'{group_id}'" for group_id in deleted)
     if not deleted and not failed:
         click.echo("There are no share groups to delete.", err=True)
@@ -197,7 +196,6 @@ def _one_partition(text: str) -> tuple[str, int]:
 
 
 def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:
-    """Returns the target of a reset for Admin.reset_offsets, and its shift_by."""
     if options["to_earliest"] or options["to_latest"]:
         return ("earliest" if options["to_earliest"] else "latest"), None
     if options["shift_by"] is not None:

@@ -176,7 +176,6 @@ def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], s
 
 
 def _act(admin: Admin, action: str, options: Mapping[str, Any]) -> int:
-    """Carry out an action that changes something. Returns the exit status."""
     from sharegroup import group_actions
 
     group_ids, _ = _named(admin, options)
@@ -255,7 +254,6 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
 
 
 def _tell_queries(admin: Admin, description: GroupDescription) -> None:
-    """Print to standard error which queries keep ending; and which are slowed, in the doctor's words."""
     from sharegroup.doctor.findings import GroupFacts
     from sharegroup.doctor.rules import query_is_slowed
     from sharegroup.group_line import ending_queries, in_words, slowed_queries
@@ -269,7 +267,6 @@ def _tell_queries(admin: Admin, description: GroupDescription) -> None:
 
 
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of one group, in the form that the options ask for."""
     from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
     from sharegroup.group_line import given_up_without_dead_letter, topics_without_partitions, who
@@ -305,7 +302,6 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
 
 
 def _tell_waits(description: GroupDescription) -> None:
-    """Print which partitions of an ordered group wait for which record, and which members wait for partitions."""
     from coordinator.config.resolved import GroupConfig
     from sharegroup.group_line import MOST_NAMED, waiting_members, waits_in_words, waits_of, who
 

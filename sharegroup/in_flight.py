@@ -192,9 +192,8 @@ def history_table(title: str, found: HistoryRead) -> RenderableType:
 
 def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
     """Whether a record is in progress, and its holder's last signal is older than the group's threshold."""
-    signal_ms = run.last_signal_ms
-    is_in_progress = run.state == "IN_PROGRESS" and signal_ms is not None
-    return is_in_progress and page.now_ms - (signal_ms or 0) > page.staleness_threshold_ms
+    signal_ms = page.now_ms if run.last_signal_ms is None else run.last_signal_ms
+    return run.state == "IN_PROGRESS" and page.now_ms - signal_ms > page.staleness_threshold_ms
 
 
 def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all_stale: bool = False) -> RenderableType:
@@ -202,11 +201,9 @@ def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all
     a filter selected stale runs only."""
     headings = ("PARTITION", "OFFSETS", "STATE", "DELIVERY", "HELD BY", "FOR", "NOTE")
     shown = plain_table(f"In flight in {group_id}", *headings, title_style="bold")
-    count = 0
     for run in runs:
         shown.add_row(*row(run, page, all_stale=all_stale), style=_STYLES.get(run.state))
-        count += 1
-    return shown if count else f"Nothing of {group_id} is in flight as asked."
+    return shown if shown.row_count else f"Nothing of {group_id} is in flight as asked."
 
 
 _STYLES = {"ACQUIRED": "cyan", "IN_PROGRESS": "cyan", "ARCHIVING": "magenta"}

@@ -153,7 +153,6 @@ def _of_cluster(metadata: Any) -> str:
 
 
 def _of_group(options: GroupOptions, cluster: ClusterQuestions) -> tuple[Question, ...]:
-    """Returns the questions about the coordinator, the group and the dead letter topic, in this order."""
     config = CoordinatorConfig.parse(options.coordinator_configs)
 
     def configs() -> Iterator[str]:

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import click
 
@@ -18,7 +18,7 @@ from coordinator.protocol.admin_messages import ListGroups
 from sharegroup.demo.broker_front import HOST, PortNotFree
 from sharegroup.demo.command import missing_for_spark
 from sharegroup.demo.group import GroupState, group_state
-from sharegroup.demo.local_broker import LocalBroker, local_broker
+from sharegroup.demo.local_broker import local_broker
 from sharegroup.demo.orders import TOPIC, Orders
 from sharegroup.demo.processes import ENDING, DemoFailed, undisturbed
 from sharegroup.demo.programs import BROKER_PORT, READING, program
@@ -55,7 +55,14 @@ def run(port: int, rate: int) -> None:
 
 
 def _run(port: int, rate: int, cleanup: contextlib.ExitStack) -> None:
-    broker = cleanup.enter_context(_at(port))
+    try:
+        broker = cleanup.enter_context(local_broker(port))
+    except PortNotFree as error:
+        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise click.ClickException(
+            f"Port {port} of this host can't be had ({why}): stop that program, or choose a port, for example "
+            "--port 19092."
+        ) from None
     broker.embedded.create_topic(TOPIC)
     broker.embedded.create_topic(DEAD_LETTERS)
     orders = Orders(broker.embedded.bootstrap_servers, partition=None)
@@ -97,7 +104,6 @@ def _place(orders: Orders, count: int) -> None:
 
 
 def _go_on(orders: Orders, rate: int, lines: Lines) -> None:
-    """Place ``rate`` orders a second, and print the groups' lines, until the process is interrupted."""
     began_s = time.monotonic()
     while True:
         lines.print()
@@ -125,17 +131,3 @@ class Lines:
             left = "" if state.lag is None else f", {state.lag:,} records are left"
             given_up = f", {state.archived:,} given up" if state.archived else ""
             click.echo(f"{time.strftime('%H:%M:%S')} share group {group.group_id}: {queries}{left}{given_up}")
-
-
-@contextlib.contextmanager
-def _at(port: int) -> Iterator[LocalBroker]:
-    with contextlib.ExitStack() as cleanup:
-        try:
-            broker = cleanup.enter_context(local_broker(port))
-        except PortNotFree as error:
-            why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
-            raise click.ClickException(
-                f"Port {port} of this host can't be had ({why}): stop that program, or choose a port, for example "
-                "--port 19092."
-            ) from None
-        yield broker

@@ -122,8 +122,7 @@ class Looks:
                 if description.state != "DEAD":
                     page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
                     held, now_ms = page.runs, page.now_ms
-            line = line_of(description, held, now_ms, before=before.get(group_id), elapsed_s=elapsed_s)
-            lines.append(line)
+            lines.append(line_of(description, held, now_ms, before=before.get(group_id), elapsed_s=elapsed_s))
         self.lines, self._looked_s = lines, now_s
         return self.lines
 

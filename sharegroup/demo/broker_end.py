@@ -41,7 +41,6 @@ def main(folder: str, runtime: str, key: str, cluster_id: str, logs: str) -> Non
 
 
 def _notes(tasks: Path, cluster_id: str) -> list[Path]:
-    """The notes of tasks that read from the cluster."""
     found = []
     for path in tasks.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -173,7 +173,6 @@ def _delivery_counts(outcome: Outcome) -> Check:
 
 
 def _unless(wrong: Iterable[int], promise: str, finding: str) -> Check:
-    """Returns the check, which passes if no orders are wrong; else its finding names the first few."""
     orders = sorted(wrong)
     if not orders:
         return Check(promise, finding, passed=True)

@@ -74,7 +74,6 @@ class Examination:
         )
 
     def _given_up(self, description: GroupDescription) -> tuple[RunInFlight, ...]:
-        """Returns the archived runs, if records were given up and the group has no dead letter topic."""
         if not given_up_without_dead_letter(description):
             return ()
         return tuple(self._admin.in_flight(description.group_id, only_state=("ARCHIVED",), limit=self._most_runs).runs)

@@ -116,7 +116,6 @@ def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _waiting(facts: GroupFacts, records: str, waits: list[Wait], do: str) -> Iterator[Finding]:
-    """Yield the finding about partitions that wait for such records, if there are any."""
     if waits:
         what = f"{len(waits)} partition(s) wait for {records}: {_named(facts, waits)}."
         about: About = {"topic": waits[0].partition.topic, "partition": waits[0].partition.partition}
@@ -585,7 +584,6 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
 
 
 def _name_queue(facts: GroupFacts) -> tuple[str, About]:
-    """Returns the command that gives the group a dead letter topic, and what the command is about."""
     name = f"{facts.group_id}-dead-letters"
     return facts.command("configs set", f"errors.deadletterqueue.topic.name={name}"), {"name": name}
 

@@ -193,7 +193,6 @@ def changes(answer: Answer) -> list[Effect]:
 
 
 def _effect(answer: Answer) -> Values:
-    """Returns the values of a page with what an action changes."""
     all_changes = changes(answer)
     return {"numbers": numbers(answer), "changes": all_changes[:MOST_SHOWN], "total": len(all_changes)}
 
@@ -255,7 +254,6 @@ def _dead_letters(visit: Visit) -> Values:
 
 
 def _to_offsets(values: Values, shown: Answer) -> Values:
-    """Returns the values for a reset to the offsets that were shown."""
     assert isinstance(shown, OffsetChanges)
     offsets: dict[str, dict[int, int]] = {}
     for each in shown.partitions:

@@ -196,7 +196,6 @@ def _findings(visit: Visit, description: GroupDescription, held: InFlightPage) -
 def _looked(
     admin: Admin, group_id: str, partitions: Sequence[PartitionDescription]
 ) -> tuple[list[strip.OffsetWindow], list[strip.Looked]]:
-    """Returns the windows of the partitions that have one, and their runs."""
     windows = [
         strip.OffsetWindow(partition=p, first=p.start_offset, last=p.end_offset - 1)
         for p in partitions
@@ -253,7 +252,6 @@ def _holdings(
     held: Iterable[RunInFlight],
     colours: Mapping[str, str],
 ) -> list[Holding]:
-    """Returns the members, the one that holds most first."""
     of_member = {plan.member_id: plan for plan in plans}
     records: dict[str, int] = defaultdict(int)
     since: dict[str, int] = {}

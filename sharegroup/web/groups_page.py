@@ -82,7 +82,6 @@ def show(visit: Visit) -> Response:
 
 
 def _shown_as(group: WatchedGroup) -> str:
-    """Returns the filter that shows the group."""
     return NONE if group.need is None else group.need.word
 
 

@@ -83,7 +83,6 @@ def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) ->
 
 
 def _thinned(series: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Returns the points of the series to draw, including its last."""
     if len(series) <= DRAWN:
         return series
     step = -(-len(series) // (DRAWN // 2))

@@ -154,7 +154,6 @@ def preview(data: bytes | None) -> str:
 
 
 def _hex(data: bytes) -> str:
-    """Returns a dump of the bytes: offset, hexadecimal digits, and readable characters."""
     lines = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]

@@ -144,7 +144,6 @@ class PatientProtocol(H11Protocol):
         self._looks = self.loop.call_later(WRITE_S, self._look)
 
     def _is_between(self) -> bool:
-        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:

@@ -239,7 +239,6 @@ def answers(
 
 
 def _answered(handler: Handler, visit: Visit) -> Response:
-    """Returns the handler's answer, or a page with its error."""
     try:
         return handler(visit)
     except ShareGroupError as error:
@@ -373,6 +372,5 @@ def _size(text: str) -> int:
 
 
 def _shortened(text: str, most: int = 120) -> str:
-    """Returns the text without control characters, cut in the middle."""
     head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
     return clean(text) if len(text) <= most else f"{head} … {tail}"

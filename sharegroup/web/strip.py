@@ -129,7 +129,6 @@ def look(
 
 
 def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
-    """Yields the offsets at which the window is sampled from ``rest`` on."""
     left = window.last - rest + 1
     if left > 0:
         step = max(1, left // samples)

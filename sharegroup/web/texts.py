@@ -64,8 +64,6 @@ def json_lines(text: str, most: int) -> str | None:
 
 
 def _readable(token: str) -> str:
-    """Returns a JSON string with printable characters instead of their escapes."""
-
     def shown(found: re.Match[str]) -> str:
         high, low, one = found.groups()
         if high:
