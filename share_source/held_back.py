@@ -9,6 +9,7 @@ WHY = {
     "share.paused.topics": "share.paused.topics has topics",
     "share.max.records.per.second": "all members have acquired share.max.records.per.second",
     "share.max.in.flight.records": "all members hold share.max.in.flight.records",
+    "share.delivery.delay.ms": "by their timestamps they are younger than share.delivery.delay.ms",
 }
 """Which limit is in the way, by its key."""
 

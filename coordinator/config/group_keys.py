@@ -18,6 +18,7 @@ from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_li
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
+DELIVERY_DELAY = "share.delivery.delay.ms"
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -235,6 +236,14 @@ _GROUP_ROWS = (
         ours=True,
         doc="How many records all members together hold at most; a batch that is reclaimed counts, and is not cut.",
         why="Kafka limits the locks of each partition.",
+    ),
+    ConfigKey(
+        name=DELIVERY_DELAY,
+        default=0,
+        between=(0, 365 * _DAY_MS),
+        ours=True,
+        doc="A record is first delivered when its timestamp is this old, never earlier (docs/run/flow.md).",
+        why="KIP-1277 discusses it.",
     ),
     ConfigKey(
         name="share.auto.offset.reset",

@@ -44,6 +44,7 @@ class GroupConfig:
     share_paused_topics: str
     share_max_records_per_second: int | None
     share_max_in_flight_records: int | None
+    share_delivery_delay_ms: int
     share_auto_offset_reset: str
     share_isolation_level: str
     share_acquire_mode: str

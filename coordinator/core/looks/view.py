@@ -76,6 +76,7 @@ class GroupView(KnownTopics):
         first evidence. Else empty.
     undecided: the offsets of an explicit plan that no sink decided; the plan's completion releases them.
     decides: False only while the member's plan is in explicit mode and no sink has ever decided a record of the member.
+    delivery_delay_ms: the age that a record has at least when it is first delivered.
     assigned: the partitions that the member may acquire from. None: all in its subscription, or an assignment is due.
     due_in_ms: in how many milliseconds the member may find more to acquire although nobody changes the group: a record
         is no longer delayed, the query's breaker ends its pause, or the group's rate allows more. None: never.
@@ -90,6 +91,7 @@ class GroupView(KnownTopics):
     unproven: tuple[LogRange, ...]
     undecided: tuple[LogRange, ...]
     decides: bool
+    delivery_delay_ms: int
     assigned: frozenset[SharePartitionKey] | None = None
     due_in_ms: int | None = None
 
@@ -126,6 +128,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
         unproven=_unproven(group, member) if quarantined else (),
         undecided=_undecided(group, member),
         decides=not nobody_decides(member),
+        delivery_delay_ms=group.config.share_delivery_delay_ms,
         assigned=_assigned(group, member),
         due_in_ms=_due_in_ms(group, member, now_ms),
     )

@@ -297,6 +297,29 @@ class CoordinatorService(Handlers):
     def _facts(
         self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
+        """The facts of the partitions, with ends that leave out records that are not old enough to be delivered."""
+        facts = self._newest_facts(request, view, partitions, may_wait=may_wait)
+        return self._without_delayed(view, facts) if view.delivery_delay_ms else facts
+
+    def _without_delayed(self, view: GroupView, facts: Facts) -> Facts:
+        """The facts with the ends of the records that are old enough. The brokers' time index has the first offset
+        with a younger record: all before it are older. A record after an older one with a later timestamp waits for
+        that one. Of a partition whose leader does not answer, nothing fresh is delivered."""
+        ends, fresh = dict(facts.ends), {}
+        for p in facts.partitions:
+            first = view.fetch_from.get((p.topic_id, p.partition), facts.log_starts.get(p.topic_partition, 0))
+            if ends.get(p.topic_partition, 0) > first:
+                fresh[p.topic_partition] = first
+        younger_ms = int(time.time() * 1000) - view.delivery_delay_ms + 1
+        asked = self._watch.cluster.answered_offsets
+        younger, _ = asked(fresh, younger_ms, read_committed=view.read_committed) if fresh else ({}, set())
+        for where, first in fresh.items():
+            ends[where] = min(ends[where], max(first, younger.get(where, first)))
+        return dataclasses.replace(facts, ends=ends, delayed=any(ends[each] < facts.ends[each] for each in fresh))
+
+    def _newest_facts(
+        self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
+    ) -> Facts:
         """The facts of the partitions. The cached ends suffice if they fill the request, or if they are new and the
         caller can wait for the next refresh. Otherwise the brokers are asked."""
         topic_partitions, read_committed = [p.topic_partition for p in partitions], view.read_committed

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator.config.group_keys import DELIVERY_DELAY
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import (
     AcquireForConsumer,
@@ -76,7 +77,8 @@ class JoinView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The brokers' answers: the subscribed ``partitions``, their log starts and ends.
+    """The brokers' answers: the subscribed ``partitions``, their log starts and ends; ``delayed``: the logs go on with
+    records that are not old enough to be delivered.
 
     ``gaps``: quarantined offsets without a record. ``processed``: the plan to complete had a record.
     ``undecided_gaps``: offsets without a record among those that no sink decided; ``undecided_left``: how many of these
@@ -85,6 +87,7 @@ class Facts:
     partitions: list[TopicIdPartition]
     log_starts: Mapping[TopicAndPartition, int]
     ends: Mapping[TopicAndPartition, int]
+    delayed: bool = False
     gaps: tuple[OffsetRange, ...] = ()
     processed: bool = True
     undecided_gaps: tuple[OffsetRange, ...] = ()
@@ -196,6 +199,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
             reply,
             given_up=given_up,
             outcomes=outcomes,
+            limited_by=_limited_by(reply, facts),
             breaker=open_breaker(group, group.members[request.member_id]),
             **_altered(group, request.start),
         )
@@ -247,9 +251,17 @@ def acquire_records(request: AcquireRecords, facts: Facts, *, beyond: bool = Fal
         within = bounds(known, facts, None)
         reply = yield from ask(with_facts(AcquireForConsumer, request, bounds=within, beyond=beyond))
         level, ordered = group.config.share_isolation_level, group.config.is_ordered
-        return msgspec.structs.replace(reply, errors=errors, isolation_level=level, ordered=ordered)
+        limited_by = _limited_by(reply, facts)
+        return msgspec.structs.replace(
+            reply, errors=errors, isolation_level=level, ordered=ordered, limited_by=limited_by
+        )
 
     return transaction
+
+
+def _limited_by(reply: PlanReply | AcquiredReply, facts: Facts) -> str:
+    acquired = reply.plan.plan_id if isinstance(reply, PlanReply) else reply.plan_id
+    return reply.limited_by or (DELIVERY_DELAY if facts.delayed and not acquired else "")
 
 
 def acknowledge_only(request: AcquireRecords) -> Transaction[AcquiredReply]:

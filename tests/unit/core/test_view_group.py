@@ -133,6 +133,7 @@ def test_a_view_has_all_that_is_known_to_a_member() -> None:
         fetch_from={(TOPIC_ID, 0): 2, (TOPIC_ID, 1): 2, ("U", 0): 0},
         plan=frozenset({("orders", TOPIC_ID, 0), ("orders", TOPIC_ID, 1)}),
         to_check=frozenset(),
+        delivery_delay_ms=0,
         quarantined=(),
         unproven=(),
         undecided=(),

@@ -1,5 +1,7 @@
 """Acknowledgements that ride on a ShareConsumer's poll: they do not wait for brokers, and do not fail with them."""
 
+from functools import partial
+
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
@@ -120,6 +122,17 @@ def test_a_waiting_request_gets_more_when_the_groups_rate_allows_it(running, mon
     running.join("c1", query=False, starting_offsets="earliest", configs={"share.max.records.per.second": "3"})
     plans = [running.ask(AcquireRecords, "c1", max_records=3, wait_ms=60_000) for _ in range(2)]
     assert [held(plan) for plan in plans] == [{("orders", 0): [(0, 2)]}, {("orders", 0): [(3, 5)]}]
+
+
+@pytest.mark.parametrize("is_query", [True, False])
+def test_records_before_one_that_is_too_young_are_delivered(running, cluster, is_query):
+    cluster.timestamps["orders", 0] = {0: 0, 10**15: 5}
+    for member in ("m1", "m2"):
+        running.join(member, query=is_query, starting_offsets="earliest", configs={"share.delivery.delay.ms": "1000"})
+    ask = partial(running.ask, NextPlan if is_query else AcquireRecords, max_records=10)
+    first, then = ask("m1"), ask("m2")
+    assert held(first.plan if is_query else first) == {("orders", 0): [(0, 4)]}
+    assert (held(then.plan if is_query else then), then.limited_by) == ({}, "share.delivery.delay.ms")
 
 
 # --- a leader that is away
