@@ -73,7 +73,8 @@ def put(embedded: EmbeddedBroker, topics: Mapping[str, list[Record]]) -> None:
         if error is not None:
             refused[str(message.topic())] = error
 
-    config = {"bootstrap.servers": embedded.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    # Without retries no record is there twice. An idempotent producer would wait for half a second first.
+    config = {"bootstrap.servers": embedded.bootstrap_servers, "acks": "all", "retries": 0, "log_level": 0}
     producer = Producer({**config, "queue.buffering.max.messages": 10_000_000})
     for topic, records in topics.items():
         embedded.create_topic(topic)
