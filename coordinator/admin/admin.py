@@ -407,7 +407,8 @@ class Admin:
             NotInFlight: there is no such record in flight.
             InvalidRequest: there is no reason, or the offsets are no range.
             GroupIdNotFound, UnknownSharePartition: it does not exist."""
-        return self._decide("archive", group_id, topic, partition, offsets, execute, reason, seen)
+        how = {"execute": execute, "reason": reason, "seen": seen}
+        return self._decide("archive", group_id, (topic, partition), offsets, **how)
 
     def release_records(
         self,
@@ -426,37 +427,17 @@ class Admin:
         Raises:
             NotInFlight: there is no such record in flight.
             GroupIdNotFound, UnknownSharePartition: it does not exist."""
-        return self._decide("release", group_id, topic, partition, offsets, execute, reason, seen)
+        how = {"execute": execute, "reason": reason, "seen": seen}
+        return self._decide("release", group_id, (topic, partition), offsets, **how)
 
-    def _decide(
-        self,
-        decision: str,
-        group_id: str,
-        topic: str,
-        partition: int,
-        offsets: range,
-        execute: bool,
-        reason: str,
-        seen: str,
-    ) -> Altered:
+    def _decide(self, decision: str, group_id: str, where: tuple[str, int], offsets: range, **how: Any) -> Altered:
         if not isinstance(offsets, range):
             raise TypeError(f"offsets is a range, as range(5, 8), and {offsets!r} is of type {type(offsets).__name__}")
         if not offsets or offsets.step != 1:
             wrong = "are no neighbouring offsets" if offsets else "has no offset"
             raise InvalidRequest(what=f"{offsets} {wrong}: write range(5, 8) for the offsets 5 to 7.")
-        return self._ask(
-            DecideRecords(
-                group_id=group_id,
-                decision=decision,
-                topic=topic,
-                partition=partition,
-                first=offsets[0],
-                last=offsets[-1],
-                execute=execute,
-                reason=reason,
-                seen=seen,
-            )
-        )
+        named: dict[str, Any] = {"decision": decision, "group_id": group_id, "topic": where[0], "partition": where[1]}
+        return self._ask(DecideRecords(**named, first=offsets[0], last=offsets[-1], **how))
 
     def _act(self, request: Action[Answer], looks: int = LOOKS) -> Answer:
         """Send an action, and return its answer. The request carries an id, so that the action runs once. The request

@@ -61,12 +61,8 @@ def log_joined(joined: Joined, own: Mapping[str, str]) -> None:
 
 def log_replaced(key: str, before: str, text: str) -> None:
     """Log that this query or its sink changed a config of its group. ``before`` and ``text``: empty for the default."""
-    _log.info(
-        "%s is %s from now on for all queries of the group, as this one sets it; it was %s",
-        key,
-        _shown(key, text),
-        _shown(key, before),
-    )
+    now, was = _shown(key, text), _shown(key, before)
+    _log.info("%s is %s from now on for all queries of the group, as this one sets it; it was %s", key, now, was)
 
 
 def log_changes(before: Joined, after: Joined, own: Mapping[str, str]) -> None:

@@ -31,7 +31,10 @@ def tell_ending(client: CoordinatorClient, group_id: str, error: ShareGroupError
 
 def ending_of(group_id: str, error: ShareGroupError, **who: Any) -> ReportEnding:
     """The request that tells the error. ``who``: the fields that say which process ends."""
-    return ReportEnding(group_id=group_id, error=type(error).__name__, text=_text_of(error), **who)
+    text = printable(str(error))
+    if len(text) > MOST_ENDING_TEXT:
+        text = f"{text[: MOST_ENDING_TEXT - _END - 5]} ... {text[-_END:]}"
+    return ReportEnding(group_id=group_id, error=type(error).__name__, text=text, **who)
 
 
 def soon(tell: Callable[[], None]) -> None:
@@ -44,10 +47,3 @@ def soon(tell: Callable[[], None]) -> None:
     thread = threading.Thread(target=told, name="share-ending", daemon=True)
     thread.start()
     thread.join(SOON_S)
-
-
-def _text_of(error: ShareGroupError) -> str:
-    text = printable(str(error))
-    if len(text) > MOST_ENDING_TEXT:
-        text = f"{text[: MOST_ENDING_TEXT - _END - 5]} ... {text[-_END:]}"
-    return text

@@ -290,10 +290,13 @@ class OnDemand:
             theirs = CoordinatorConfig.parse(found.endpoint.configs)
         except ShareGroupError:  # another version of sharegroup started it
             return found
-        for key in self.configs:
-            name = COORDINATOR_KEYS[key].attribute
-            if key.startswith("share.coordinator.") and getattr(mine, name) != getattr(theirs, name):
-                _log_without_effect(found.endpoint.pid, key, self.configs[key], getattr(theirs, name))
+        for key, text in self.configs.items():
+            name, pid = COORDINATOR_KEYS[key].attribute, found.endpoint.pid
+            if not key.startswith("share.coordinator.") or (theirs_is := getattr(theirs, name)) == getattr(mine, name):
+                continue
+            if _once.changes(f"{pid} {key}={text}", repr(theirs_is)):
+                what = f"{key}={text} has no effect: the coordinator (process {pid}) was started by another query"
+                _log.warning("%s, with %s, and keeps that until it leaves", what, theirs_is)
         return found
 
     def _find(self) -> Connection | None:
@@ -412,29 +415,12 @@ class RunningHere(OnDemand):
 
 
 def _reap() -> None:
-    for pid in [pid for pid in _children if _is_reaped(pid)]:
+    """Forget the children that have ended, so that no zombie stays."""
+    for pid in list(_children):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] != pid:
+                continue
         del _children[pid]
-
-
-def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
-    if not _once.changes(f"{pid} {key}={mine}", repr(theirs)):
-        return
-    _log.warning(
-        "%s=%s has no effect: the coordinator (process %d) was started by another query, with %s, and keeps that until "
-        "it leaves",
-        key,
-        mine,
-        pid,
-        theirs,
-    )
-
-
-def _is_reaped(pid: int) -> bool:
-    """Whether the child has ended, so that no zombie stays."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def _first_line(number: int, timeout_s: float) -> bytes:

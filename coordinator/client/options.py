@@ -89,11 +89,8 @@ class OptionTable:
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
                 RefusedOption, InvalidOption, MissingOption: as of to_librdkafka, and of broker_addresses."""
-        properties = {
-            name[len(PREFIX) :]: value
-            for name, value in given.items()
-            if name.startswith(PREFIX) and name not in (_BOOTSTRAP, _GROUP_ID)
-        }
+        kafkas = {name for name in given if name.startswith(PREFIX)} - {_BOOTSTRAP, _GROUP_ID}
+        properties = {name[len(PREFIX) :]: value for name, value in given.items() if name in kafkas}
         config = to_librdkafka(properties, self.owned)
         servers = required(given, _BOOTSTRAP, "name at least one broker, as host:port.")
         servers = broker_addresses(servers, config)
@@ -136,7 +133,11 @@ def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     if dead_letters := GroupConfig.parse(changed_configs({}, group)).errors_deadletterqueue_topic_name:
         check_written(dead_letters)
     if not CoordinatorConfig.parse(coordinator).share_coordinator_endpoint:
-        _check_no_endpoint(coordinator)
+        # A coordinator would start on demand, and take the group from the standalone coordinators that were meant.
+        for key in _OF_ENDPOINTS:
+            if coordinator.get(key, "").strip():
+                rule = "it is for a standalone coordinator, and none is named; name it, or remove this"
+                raise ConfigConflict(key=key, value=coordinator[key], other=_ENDPOINT, other_value="", rule=rule)
     return group, coordinator
 
 
@@ -148,15 +149,6 @@ def _hint(name: str, known: Mapping[str, object]) -> str:
     if name.endswith("group.id") and name not in GONE:
         return f"the option {_GROUP_ID} names the group"
     return hint(name, known)
-
-
-def _check_no_endpoint(coordinator: Mapping[str, str]) -> None:
-    """Checks that no config is for a standalone coordinator where none is named: one would start on demand, and take
-    the group from the standalone coordinators that were meant. Raises ConfigConflict for the first such config."""
-    for key in _OF_ENDPOINTS:
-        if coordinator.get(key, "").strip():
-            rule = "it is for a standalone coordinator, and none is named; name it, or remove this"
-            raise ConfigConflict(key=key, value=coordinator[key], other=_ENDPOINT, other_value="", rule=rule)
 
 
 def required(given: Mapping[str, str], name: str, why: str) -> str:

@@ -95,7 +95,7 @@ class MemberSession:
         many seconds a lock lasts, for records that an earlier session acquired. ``member_name``, ``client_id``,
         ``client_pid``: as in JoinGroup; without a process id, this process is named. Raises ShareGroupError if the join
         failed, as of :meth:`CoordinatorClient.call`."""
-        self._client = client
+        self._client, self.group_id, self.member_id = client, group_id, member_id
         self._request = JoinGroup(
             group_id=group_id,
             member_id=member_id,
@@ -118,11 +118,11 @@ class MemberSession:
         self.lock_s, self._asked_s = lock_s, time.monotonic()
         self.rejoins, began_s = 0, time.monotonic()
         try:
-            self._joined = client.call(self._request)
+            self.joined = client.call(self._request)
         except ShareGroupError as error:
             tell_ending(client, group_id, error, member_id=member_id, process_id=self._request.process_id)
             raise
-        self.lives_until_s = began_s + self._joined.session_timeout_ms / 1000
+        self.lives_until_s = began_s + self.joined.session_timeout_ms / 1000
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
         self._thread.start()
@@ -132,29 +132,17 @@ class MemberSession:
         return f"<MemberSession {self.group_id}/{self.member_id} {state}>"
 
     @property
-    def group_id(self) -> str:
-        return self._request.group_id
-
-    @property
-    def member_id(self) -> str:
-        return self._request.member_id
-
-    @property
     def member_epoch(self) -> int:
-        return self._joined.member_epoch
+        return self.joined.member_epoch
 
     @property
     def isolation_level(self) -> str:
-        return self._joined.isolation_level
+        return self.joined.isolation_level
 
     @property
     def fenced(self) -> bool:
         """Whether another process, or another session of this one, has the member's epoch."""
         return self._fenced is not None
-
-    @property
-    def joined(self) -> Joined:
-        return self._joined
 
     @property
     def coordinator(self) -> str:
@@ -213,13 +201,13 @@ class MemberSession:
         is_heartbeat = isinstance(request, Heartbeat)
         if not is_heartbeat:
             self._asked_s = time.monotonic()
-        reply = self._send(request, heartbeat_timeout_s(self._joined) if is_heartbeat else CALL_TIMEOUT_S)
+        reply = self._send(request, heartbeat_timeout_s(self.joined) if is_heartbeat else CALL_TIMEOUT_S)
         if not is_heartbeat:
             self._asked_s = time.monotonic()
         if isinstance(reply, AcquiredReply) and reply.plan_id:
             self.lock_s = reply.lock_timeout_ms / 1000
         elif isinstance(request, MarkInProgress):
-            configs = GroupConfig.parse(self._joined.configs)
+            configs = GroupConfig.parse(self.joined.configs)
             self.lock_s = max(self.lock_s, configs.group_share_in_progress_staleness_threshold_ms / 1000)
         return reply
 
@@ -253,11 +241,11 @@ class MemberSession:
             self.rejoins += 1
             began_s = time.monotonic()
             # The join gets a heartbeat's timeout: it takes the heartbeat's place, and the coordinator may stall again.
-            self._take(self._send(join, heartbeat_timeout_s(self._joined)), began_s)
+            self._take(self._send(join, heartbeat_timeout_s(self.joined)), began_s)
 
     def _beat(self) -> None:
         was_idle = False
-        while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
+        while not self._closed.wait(self.joined.heartbeat_interval_ms / 1000) and self._fenced is None:
             if idle_s := self._idle_s:
                 if self._leaves_when_idle:
                     self.close(leave=True)
@@ -285,7 +273,7 @@ class MemberSession:
 
     def _take(self, joined: Joined, began_s: float) -> None:
         """Apply an answer of the coordinator to a request sent at ``began_s``. Logs configs that others changed."""
-        before, self._joined = self._joined, joined
+        before, self.joined = self.joined, joined
         self.lives_until_s = max(self.lives_until_s, began_s + joined.session_timeout_ms / 1000)
         log_changes(before, joined, self._request.configs)
 

@@ -93,11 +93,8 @@ class DeadLetterProducer:
         if the topic is reserved; nothing was written."""
         check_written(topic)
         results = self._each(topic, partitions, letters)
-        whole = [
-            n
-            for n, w in enumerate(results)
-            if w.status is WriteStatus.PERMANENT_FAILURE and not letters[n].is_headers_only
-        ]
+        failed = WriteStatus.PERMANENT_FAILURE
+        whole = [n for n, each in enumerate(results) if each.status is failed and not letters[n].is_headers_only]
         if whole:
             bare = self._each(topic, partitions, [letters[n].headers_only() for n in whole])
             for n, written in zip(whole, bare, strict=True):

@@ -79,7 +79,7 @@ class SourceRecordReader:
         level = "read_committed" if read_committed else "read_uncommitted"
         self._config = {**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": level}
         self._config["bootstrap.servers"] = bootstrap_servers
-        self._stall_s = stall_s
+        self.stall_s = stall_s
         self._consumers: dict[bool, Consumer] = {}
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[SourceRecord | Absent]:
@@ -104,16 +104,12 @@ class SourceRecordReader:
             consumer.close()
 
     def not_reachable(self, reason: str) -> BrokerNotReachable:
-        return BrokerNotReachable(addresses=self._addresses, timeout_ms=int(self._stall_s * 1000), reason=reason)
+        return BrokerNotReachable(addresses=self._addresses, timeout_ms=int(self.stall_s * 1000), reason=reason)
 
     def refused(self, topic: str, error: KafkaError) -> BrokerRefused:
         return BrokerRefused(
             addresses=self._addresses, what=f"read the originals of dead letters in {topic}", reason=error.name()
         )
-
-    @property
-    def stall_s(self) -> float:
-        return self._stall_s
 
     def asking_consumer(self) -> Consumer:
         asking: Consumer = new_client(Consumer, {**self._config, **_SPARSE, **ASKING})
@@ -173,7 +169,8 @@ class _Reading:
         yield from self._absent_below(offset, AbsenceReason.NEVER)
         if self._next < len(self._offsets) and self._offsets[self._next] == offset:
             self._next += 1
-            yield _source_record(message)
+            headers = tuple(headers_of(message) or ())
+            yield SourceRecord(offset, message.key(), message.value(), headers, message.timestamp()[1])
 
     def _answers_to_error(self, message: Message, error: KafkaError) -> Iterator[Absent]:
         code = error.code()
@@ -274,11 +271,6 @@ class _Reading:
         except KafkaException as raised:
             raise self._reader.not_reachable(raised.args[0].name()) from None
         return True
-
-
-def _source_record(message: Message) -> SourceRecord:
-    headers = tuple(headers_of(message) or ())
-    return SourceRecord(_number(message.offset()), message.key(), message.value(), headers, message.timestamp()[1])
 
 
 def _number(offset: int | None) -> int:

@@ -6,13 +6,10 @@ import ipaddress
 import re
 
 _ENDPOINT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):(\d{1,5})", re.ASCII)
-
 _BROKER = re.compile(
     r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9A-Fa-f:.%]+\]|[\w.-]+)(?::(\d{1,5}))?",
     re.ASCII | re.IGNORECASE,
 )
-
-
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]*)://.*", re.DOTALL)
 _IPV6 = re.compile(r"([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*):(\d{1,5})", re.ASCII)
 

@@ -402,20 +402,8 @@ class DecideRecords(Action[Altered], frozen=True, kw_only=True):
     last: Offset
 
 
-AnyAdminRequest: TypeAlias = (
-    ListGroups
-    | ListOffsets
-    | ListInFlight
-    | ListWindows
-    | ListPlans
-    | ReadHistory
-    | AlterOffsets
-    | DeleteOffsets
-    | DeleteGroup
-    | AlterGroupConfigs
-    | ReleaseMember
-    | DecideRecords
-)
-AnyAdminReply: TypeAlias = (
-    GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead | Altered | OffsetChanges
-)
+_Look: TypeAlias = ListGroups | ListOffsets | ListInFlight | ListWindows | ListPlans | ReadHistory
+_AnyAction: TypeAlias = AlterOffsets | DeleteOffsets | DeleteGroup | AlterGroupConfigs | ReleaseMember | DecideRecords
+AnyAdminRequest: TypeAlias = _Look | _AnyAction
+_Looked: TypeAlias = GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead
+AnyAdminReply: TypeAlias = _Looked | Altered | OffsetChanges

@@ -724,32 +724,10 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     fail_on_stale: bool = False
 
 
-AnyRequest: TypeAlias = (
-    JoinGroup
-    | Heartbeat
-    | LeaveGroup
-    | ReportEnding
-    | NextPlan
-    | StartPlan
-    | ReportProgress
-    | LatestOffsets
-    | DescribeGroup
-    | AcquireRecords
-    | Acknowledge
-    | MarkInProgress
-    | AcknowledgeRows
-    | OpenSink
-    | StageOutcomes
-)
-AnyReply: TypeAlias = (
-    Done
-    | Joined
-    | PlanReply
-    | OffsetsReply
-    | AcquiredReply
-    | AcknowledgeReply
-    | ProgressReply
-    | GroupDescription
-    | SinkOpened
-    | OutcomesStaged
-)
+_OfMembers: TypeAlias = JoinGroup | Heartbeat | LeaveGroup | DescribeGroup
+_OfQueries: TypeAlias = ReportEnding | NextPlan | StartPlan | ReportProgress | LatestOffsets | OpenSink | StageOutcomes
+_OfConsumers: TypeAlias = AcquireRecords | Acknowledge | MarkInProgress | AcknowledgeRows
+AnyRequest: TypeAlias = _OfMembers | _OfQueries | _OfConsumers
+_ToQueries: TypeAlias = PlanReply | OffsetsReply | SinkOpened | OutcomesStaged
+_ToConsumers: TypeAlias = AcquiredReply | AcknowledgeReply | ProgressReply
+AnyReply: TypeAlias = Done | Joined | GroupDescription | _ToQueries | _ToConsumers

@@ -50,13 +50,7 @@ An outcome from _SEVERAL on has the bits of several: the rows of these records c
 _OF_SAID = np.array([0, 1, 2, _SEVERAL + 3, 3, *range(_SEVERAL + 5, _SEVERAL + 8), 5, *range(25, 32)], np.int8)
 """The outcome for each set of bits."""
 _WORDS = ("accept", "release", "reject", "defer")
-_OUTCOMES = {
-    1: AcknowledgeType.ACCEPT,
-    2: AcknowledgeType.RELEASE,
-    3: AcknowledgeType.REJECT,
-    5: AcknowledgeType.DEFER,
-    DIVIDED: AcknowledgeType.RELEASE,
-}
+_OUTCOMES = {each: AcknowledgeType(each) for each in (1, 2, 3, 5)} | {DIVIDED: AcknowledgeType.RELEASE}
 
 Ints = npt.NDArray[np.int64]
 
@@ -160,10 +154,8 @@ def _check(table: pa.Table) -> None:
     for name in ("delay_ms", "first", "partition", "delivery_count"):
         wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():
-        raise InvalidRequest(
-            what="An outcome is none of 1, 2, 3, 5, 7, its last offset lies before its first, or a number is negative "
-            "or the largest."
-        )
+        kinds = "none of 1, 2, 3, 5, 7, its last offset lies before its first, or a number is negative or the largest"
+        raise InvalidRequest(what=f"An outcome is {kinds}.")
 
 
 def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
@@ -172,19 +164,15 @@ def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
     reasons = table["reason"].combine_chunks().dictionary_encode()
     return (
         _Runs(
-            topic_id=_ints(topics.indices),
-            delay_ms=_ints(pc.fill_null(table["delay_ms"], _NONE)),
-            dead_letter=_ints(table["dead_letter"].cast(pa.int8())),
-            reason=_ints(pc.fill_null(reasons.indices, _NONE)),
-            **{name: _ints(table[name]) for name in _NUMBERS},
+            topic_id=np.asarray(topics.indices),
+            delay_ms=np.asarray(pc.fill_null(table["delay_ms"], _NONE)),
+            dead_letter=np.asarray(table["dead_letter"].cast(pa.int8())),
+            reason=np.asarray(pc.fill_null(reasons.indices, _NONE)),
+            **{name: np.asarray(table[name]) for name in _NUMBERS},
         ),
         topics.dictionary,
         reasons.dictionary,
     )
-
-
-def _ints(column: Any) -> Ints:
-    return np.asarray(column)
 
 
 def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
@@ -230,9 +218,10 @@ def _disjoint(runs: _Runs) -> _Runs:
     piece = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     order = np.lexsort((-runs.delivery_count[which].astype(np.int64), piece))
     which, piece = which[order], piece[order]
-    newest = _newest(runs.delivery_count[which], piece)
+    counts, begins = runs.delivery_count[which], np.concatenate(([True], ~_unchanged(piece)))
+    newest = counts == counts[np.flatnonzero(begins)][np.cumsum(begins) - 1]  # a piece's highest count comes first
     which, piece = which[newest], piece[newest]
-    starts = np.flatnonzero(np.concatenate(([True], piece[1:] != piece[:-1])))
+    starts = np.flatnonzero(np.concatenate(([True], ~_unchanged(piece))))
     cut = replace(runs.take(which[starts]), first=edges[piece[starts]], last=edges[piece[starts] + 1] - 1)
     return _agreed(cut, runs.take(which), starts)
 
@@ -247,13 +236,6 @@ def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     index = np.empty(len(order), np.int64)
     index[order] = np.cumsum(new) - 1
     return points[new], index[: len(first)], index[len(first) :]
-
-
-def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
-    """Whether each entry has its piece's highest delivery count. A piece's entries are sorted by it, descending."""
-    starts = np.concatenate(([True], piece[1:] != piece[:-1]))
-    highest = delivery_count[np.flatnonzero(starts)][np.cumsum(starts) - 1]
-    return np.asarray(delivery_count == highest)
 
 
 def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:

@@ -54,18 +54,11 @@ def read_rows(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
 def _batches(data: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
     messages = pa.ipc.MessageReader.open_stream(data)
     columns = f"The rows need the columns {', '.join(schema.names)}, and no others"
-    try:
-        first = messages.read_next_message()
-    except StopIteration:
-        raise InvalidRequest(what=f"{columns}.") from None
-    if first.type != "schema" or not pa.ipc.read_schema(first).equals(schema):
+    first = next(messages, None)
+    if first is None or first.type != "schema" or not pa.ipc.read_schema(first).equals(schema):
         raise InvalidRequest(what=f"{columns}.")
     batches: list[pa.RecordBatch] = []
-    while True:
-        try:
-            message = messages.read_next_message()
-        except StopIteration:
-            return batches
+    for message in messages:
         if message.type != "record batch":
             raise InvalidRequest(what="The rows contain an Arrow message that is no record batch.")
         if _is_compressed(message.metadata):
@@ -73,6 +66,7 @@ def _batches(data: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
         batches.append(batch)
+    return batches
 
 
 def _is_compressed(metadata: pa.Buffer) -> bool:

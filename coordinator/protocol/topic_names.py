@@ -35,7 +35,6 @@ KEPT = {
 """Reserved topics with their owners: no share group may read them, and neither dead letters nor redriven records are
 written to them. Add each new topic of sharegroup here."""
 
-
 _NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -112,10 +111,9 @@ def check_written(topic: str) -> None:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
+    shown = pattern if len(pattern) <= 200 else f"{pattern[:200]}..."
     if len(pattern) > MAX_PATTERN_CHARACTERS:
-        raise InvalidTopicPattern(
-            pattern=_short(pattern), problem=f"it is longer than {MAX_PATTERN_CHARACTERS} characters"
-        )
+        raise InvalidTopicPattern(pattern=shown, problem=f"it is longer than {MAX_PATTERN_CHARACTERS} characters")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_COMPILED_BYTES
@@ -126,8 +124,4 @@ def _compiled(pattern: str) -> Any:
         text = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
     except UnicodeError:
         text = "it is no text"
-    raise InvalidTopicPattern(pattern=_short(pattern), problem=text)
-
-
-def _short(pattern: str) -> str:
-    return pattern if len(pattern) <= 200 else f"{pattern[:200]}..."
+    raise InvalidTopicPattern(pattern=shown, problem=text)

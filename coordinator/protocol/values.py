@@ -11,8 +11,6 @@ from msgspec import Meta
 
 MOST_HINT_BYTES = 256
 """The hint of a record in progress has up to this many bytes of UTF-8 (KAFKA-20458)."""
-
-
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """A number in a request that may be negative. Other negative numbers are refused when the request is decoded."""
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -31,8 +29,6 @@ MemberId = Annotated[str, Meta(min_length=1, max_length=500)]
 MOST_CLIENT_TEXT = 500
 ClientText = Annotated[str, Meta(max_length=MOST_CLIENT_TEXT)]
 """A name, host or path by which a client describes itself to people."""
-
-
 MOST_ENDING_TEXT = 1_000
 EndingText = Annotated[str, Meta(max_length=MOST_ENDING_TEXT)]
 """The sentence of the named error with which a process of a query ended."""

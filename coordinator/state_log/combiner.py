@@ -7,9 +7,12 @@ nothing, and the order of updates makes no difference. An update can't lower a r
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from coordinator.core.runs import Run, RunMap
 from coordinator.state_log.record_values import StateBatch
+
+_progress = attrgetter("delivery_count", "state")
 
 
 def combine(
@@ -46,7 +49,3 @@ def drop_below(runs: RunMap, start_offset: int) -> None:
         runs.drop(lowest.first)
         if lowest.last >= start_offset:
             runs.put(start_offset, lowest.last, lowest.run)
-
-
-def _progress(run: Run) -> tuple[int, int]:
-    return run.delivery_count, run.state

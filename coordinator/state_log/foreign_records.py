@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True, eq=False)
 class ForeignRecords:
     """The count of these records, and the offsets of the first and the last one. ``last`` is -1 while there is none."""
 
-    __slots__ = ("count", "first", "last")
-
-    def __init__(self) -> None:
-        self.count, self.first, self.last = 0, 0, -1
-
-    def __repr__(self) -> str:
-        return f"<ForeignRecords {self.count} in {self.first} to {self.last}>"
+    count: int = 0
+    first: int = 0
+    last: int = -1
 
     def add(self, offset: int) -> None:
         """Count one more record. Its offset must be higher than all before."""

@@ -17,6 +17,7 @@ The records are for Kafka's tools and for the history of each record; the next o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from coordinator.state_log.projection import Change, Projection
@@ -41,6 +42,7 @@ MOST_BATCHES = 400_000
 """A record is cut at this many state batches of 20 bytes: 8 MB, less than the state topic's max.message.bytes."""
 
 
+@dataclass(slots=True, eq=False)
 class PartitionLog:
     """The numbers of a share partition's records so far: those of the last snapshot, and the updates since.
 
@@ -48,34 +50,15 @@ class PartitionLog:
     Timestamps: wall time in ms, of the last snapshot. updates: how many updates followed it; Kafka keeps that number at
     the snapshot of a cold partition."""
 
-    __slots__ = (
-        "create_timestamp_ms",
-        "group_id",
-        "leader_epoch",
-        "partition",
-        "snapshot_epoch",
-        "state_epoch",
-        "topic_id",
-        "updates",
-        "write_timestamp_ms",
-    )
-
-    def __init__(self, group_id: str, topic_id: str, partition: int) -> None:
-        self.group_id = group_id
-        self.topic_id = topic_id
-        self.partition = partition
-        self.snapshot_epoch: int | None = None
-        self.state_epoch = 0
-        self.leader_epoch: int | None = None
-        self.create_timestamp_ms = 0
-        self.write_timestamp_ms = 0
-        self.updates = 0
-
-    def __repr__(self) -> str:
-        return (
-            f"<PartitionLog {self.group_id}/{self.topic_id}-{self.partition} snapshot={self.snapshot_epoch} "
-            f"updates={self.updates} state_epoch={self.state_epoch} leader_epoch={self.leader_epoch}>"
-        )
+    group_id: str
+    topic_id: str
+    partition: int
+    snapshot_epoch: int | None = None
+    state_epoch: int = 0
+    leader_epoch: int | None = None
+    create_timestamp_ms: int = 0
+    write_timestamp_ms: int = 0
+    updates: int = 0
 
     # --- the next records
 

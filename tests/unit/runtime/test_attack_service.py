@@ -272,5 +272,5 @@ def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     altered = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=7)
     answers = SimpleNamespace(call=lambda request, **_: joined if isinstance(request, JoinGroup) else altered)
     session = MemberSession(answers, "billing", "m1", topics=("orders",))
-    wait_until(lambda: session._joined is altered, what="the interval is the altered one")
+    wait_until(lambda: session.joined is altered, what="the interval is the altered one")
     session.close()
