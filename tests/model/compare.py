@@ -115,11 +115,7 @@ class Comparison:
         assert not dropped.left, f"{dropped.left} offsets of dropped share partitions are not accounted for"
 
     def _compare_runs(self, index: int) -> None:
-        partition, members, plans = (
-            self.core.partition(index),
-            self.core.group.members,
-            self.core.group.plans,
-        )
+        partition, members, plans = (self.core.partition(index), self.core.group.members, self.core.group.plans)
         records, start = self.model.partitions[index].records, partition.start_offset
         if self.model.ordered:
             self._check_one_holder(index)

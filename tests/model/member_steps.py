@@ -7,10 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.core import share_group
-from coordinator.core.commands import (
-    Expire,
-    ExtendDeadlines,
-)
+from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import (
     AcknowledgeReply,
@@ -22,12 +19,7 @@ from coordinator.protocol.messages import (
 )
 from tests.model.administered import AdministeredModel
 from tests.model.arguments import LockConfigs, SinkConfigs
-from tests.model.compare import (
-    PARTITIONS,
-    Comparison,
-    index_of,
-    share_partition_key,
-)
+from tests.model.compare import PARTITIONS, Comparison, index_of, share_partition_key
 from tests.model.driver import GroupModelDriver
 from tests.model.state import Key, Partition, Refused
 

@@ -361,11 +361,7 @@ class Naive:
         happened."""
         if record.deadline_ms is not None:
             return {}
-        limits = {
-            "not_before_ms": now_ms + (record.delay_ms or 0),
-            "failed_alone_ms": now_ms,
-            "last_tried_ms": now_ms,
-        }
+        limits = {"not_before_ms": now_ms + (record.delay_ms or 0), "failed_alone_ms": now_ms, "last_tried_ms": now_ms}
         return {name: limit for name, limit in limits.items() if (getattr(record, name) or 0) > limit}
 
     def is_used(self) -> bool:

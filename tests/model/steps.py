@@ -37,14 +37,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import OffsetRange
 from tests.model.arguments import RETENTION_MS, SOLO_TIMEOUT_MS, LockConfigs, SinkConfigs, configs_of, outcome_runs
-from tests.model.compare import (
-    PARTITIONS,
-    check_reclaimed,
-    index_of,
-    keys_of,
-    share_partition_key,
-    topic_id_of,
-)
+from tests.model.compare import PARTITIONS, check_reclaimed, index_of, keys_of, share_partition_key, topic_id_of
 from tests.model.member_steps import CONSUMERS, MemberSteps
 from tests.model.plans import Ack, Signal
 from tests.model.queues import is_held

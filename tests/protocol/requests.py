@@ -112,10 +112,7 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
         return transactions.next_plan(asked, dataclasses.replace(facts, of_plan=of_plan))
     if request.kind == "use":
         use = StartPlan(
-            **who,
-            plan_id=request.text,
-            fail_on_data_loss=setting.fail_on_data_loss,
-            acknowledgement_mode=request.mode,
+            **who, plan_id=request.text, fail_on_data_loss=setting.fail_on_data_loss, acknowledgement_mode=request.mode
         )
         return transactions.start_plan(use, facts, gone=gone, unsubscribed=frozenset())
     if request.kind == "complete":

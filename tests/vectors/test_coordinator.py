@@ -16,12 +16,7 @@ import pytest
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.state_log.projection import Change
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
-from coordinator.state_log.record_values import (
-    ShareSnapshotValue,
-    ShareUpdateValue,
-    encode_snapshot,
-    encode_update,
-)
+from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, encode_snapshot, encode_update
 from tests.mistakes.mistake import Make
 from tests.mistakes.recordings import OF_THE_STATE_TOPIC
 from tests.support.kafka_partition_log import KafkaPartitionLog, apply_update, cold_partitions

@@ -9,18 +9,8 @@ from typing import Any
 import pytest
 
 from coordinator.core.record_codec import UnreadableRecord
-from coordinator.state_log.record_keys import (
-    ShareSnapshotKey,
-    ShareUpdateKey,
-    decode_key,
-    encode_key,
-    group_of,
-)
-from coordinator.state_log.record_values import (
-    ShareSnapshotValue,
-    encode_snapshot,
-    encode_update,
-)
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key, group_of
+from coordinator.state_log.record_values import ShareSnapshotValue, encode_snapshot, encode_update
 from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import snapshot_of, update_of
 

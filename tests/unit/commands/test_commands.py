@@ -120,8 +120,7 @@ AT_ONCE = {("consume",), ("dlq", "redrive"), ("groups",), ("web",)}
 
 
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=named(path), marks=() if path in AT_ONCE else pytest.mark.slow) for path in LEAST],
+    "path", [pytest.param(path, id=named(path), marks=() if path in AT_ONCE else pytest.mark.slow) for path in LEAST]
 )
 def test_a_port_that_refuses_connections_prints_one_line_and_exits_with_1(path, monkeypatch, capsys):
     monkeypatch.setattr(cluster_metadata, "NOBODY_S", 0.3)

@@ -7,12 +7,7 @@ import json
 
 import pytest
 
-from coordinator.protocol.admin_messages import (
-    Altered,
-    AlteredOffsets,
-    Effect,
-    RunInFlight,
-)
+from coordinator.protocol.admin_messages import Altered, AlteredOffsets, Effect, RunInFlight
 from coordinator.protocol.admin_messages import OffsetChanges as Reset
 from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty
 from sharegroup import groups, in_flight

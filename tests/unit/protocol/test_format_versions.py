@@ -163,10 +163,7 @@ def test_an_archives_journal_names_its_version_and_is_read_back(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        ('{"version": 3, "files": []}', "it has format version 3"),
-        ('{"files": []}', "it has no format version"),
-    ],
+    [('{"version": 3, "files": []}', "it has format version 3"), ('{"files": []}', "it has no format version")],
 )
 def test_an_archives_journal_of_another_version_is_refused_and_changes_no_row(
     tmp_path: Path, content: str, reason: str

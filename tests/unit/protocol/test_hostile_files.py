@@ -201,10 +201,7 @@ def test_any_endpoint_file_names_a_coordinator_or_none(data: bytes) -> None:
 
 
 FILES: dict[str, tuple[Callable[[str], Any], bytes]] = {
-    "properties": (
-        lambda path: read_properties(path, {}),
-        b"a.b.c=x\n# n\na.b=${env:X}\\\n \\u0041",
-    ),
+    "properties": (lambda path: read_properties(path, {}), b"a.b.c=x\n# n\na.b=${env:X}\\\n \\u0041"),
     "one token": (lambda path: read_token(path, {}), b"member alice:a-token-of-some-length\nread:another-token-0123\n"),
     "tokens": (lambda path: read_tokens(path, {}), b"member alice:a-token-of-some-length\nread:another-token-0123\n"),
 }

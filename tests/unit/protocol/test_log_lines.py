@@ -134,9 +134,7 @@ def test_a_coordinators_log_is_bounded_private_and_includes_output_of_c_librarie
     assert "stderr_capture native 580\n" in text
 
 
-def test_control_characters_of_a_name_are_escaped_in_lines_and_tables(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_control_characters_of_a_name_are_escaped_in_lines_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
     name = "m1\x1b[2J\u202e\n"
     record = logging.LogRecord("a.module", logging.INFO, "", 1, "joined: member=%s", (name,), None)
     print_lines([f"GROUP {name}"])

@@ -20,10 +20,7 @@ from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, Whole
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
-from coordinator.state_log.record_values import (
-    ShareSnapshotValue,
-    StateBatch,
-)
+from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
 from tests.kip932.consumers import ShareConsumers
 from tests.support.group_steps import play_step, steps
 from tests.support.kafka_partition_log import KafkaPartitionLog
