@@ -45,13 +45,15 @@ def flowing(group: ShareGroup, logs: list[Log]) -> list[Log]:
     return [log for log in logs if not group.config.is_paused(group.topic_names[log[0].key.topic_id])]
 
 
-def in_the_way(flow: Flow, subscribed: list[Log], flowing: list[Log], now_ms: int, available_ms: int) -> Flow:
+def in_the_way(
+    group: ShareGroup, flow: Flow, subscribed: list[Log], flowing: list[Log], now_ms: int, available_ms: int
+) -> Flow:
     """What is in the way of a member that acquired nothing from its logs ``subscribed``: nothing, if there is no
     record for it; else ``flow`` or, for a record that is not of the logs ``flowing``, the pause."""
     if not flow.limited_by and len(flowing) == len(subscribed):
         return FREE
     keys = {partition.key for partition, _ in flowing} if not flow.limited_by else set()
-    if not any(has_work(*log, now_ms, available_ms) for log in subscribed if log[0].key not in keys):
+    if not any(has_work(group, *log, now_ms, available_ms) for log in subscribed if log[0].key not in keys):
         return FREE
     return flow if flow.limited_by else Flow(limited_by=PAUSED)
 

@@ -47,7 +47,7 @@ def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int, availa
     others = [each for each in group.waiting.values() if each.until_ms > now_ms and each.member_id != member.member_id]
     if not others:
         return unheld
-    with_work = [log for log in unheld if has_work(*log, now_ms, available_ms)]
+    with_work = [log for log in unheld if has_work(group, *log, now_ms, available_ms)]
     waiting, wanted = _wanted(group, others, {partition.key for partition, _ in with_work})
     shared = [log for log in with_work if log[0].key in wanted]
     most = -(-len(shared) // (1 + waiting))
@@ -56,12 +56,14 @@ def free(group: ShareGroup, member: Member, logs: list[Log], now_ms: int, availa
     return [log for log in unheld if log[0].key not in left]
 
 
-def has_work(partition: SharePartition, end: int, now_ms: int, available_ms: int) -> bool:
+def has_work(group: ShareGroup, partition: SharePartition, end: int, now_ms: int, available_ms: int) -> bool:
     """Whether a record of the log may be acquired now, as far as no other member and no limit is in the way."""
-    front = next(partition.runs.all_available(), None)
-    if front is None:
-        return end > partition.end_offset
-    return front.first < end and (front.run.not_before_ms or 0) <= (now_ms if front.run.quarantined else available_ms)
+    if end > partition.end_offset and may_take_fresh(group, partition, 0):
+        return True
+    if next(returned(group, partition, end, available_ms), None) is not None:
+        return True
+    alone = delivered_alone(group, partition)
+    return any(first < end and (run.not_before_ms or 0) <= now_ms for first, _, run in alone)
 
 
 def _wanted(

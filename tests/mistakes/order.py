@@ -139,7 +139,7 @@ def leave_a_part_to_a_member_that_may_not_acquire_it(patch: Patch) -> None:
 @mistake(rules.ORDER_LEAVES_A_PART, tests=(TESTS + "the_part_of_an_available_now_run_is_what_it_may_acquire",))
 def give_an_available_now_run_what_it_released_as_its_part(patch: Patch) -> None:
     right = order.has_work
-    patch.setattr(order, "has_work", lambda partition, end, now_ms, _: right(partition, end, now_ms, now_ms))
+    patch.setattr(order, "has_work", lambda group, log, end, now_ms, _: right(group, log, end, now_ms, now_ms))
 
 
 @mistake(

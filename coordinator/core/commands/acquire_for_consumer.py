@@ -60,7 +60,7 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     subscribed = _rotated(group, member, command)
     of_member, flow = flowing(group, subscribed), flow_of(group, now_ms)
     if flow.limited_by:
-        _, limited_by, retry_ms = in_the_way(flow, subscribed, of_member, now_ms, now_ms)
+        _, limited_by, retry_ms = in_the_way(group, flow, subscribed, of_member, now_ms, now_ms)
         return Decision((), AcquiredReply(limited_by=limited_by, retry_ms=retry_ms))
     logs = free(group, member, of_member, now_ms, now_ms)
     if waiting := held_back(partition for partition, _ in of_member):
@@ -85,7 +85,7 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
             ranges -= len(fetch.taken)
     if not taken:
         held = held_by_others(group, member, of_member)
-        limited_by = in_the_way(flow, subscribed, of_member, now_ms, now_ms).limited_by
+        limited_by = in_the_way(group, flow, subscribed, of_member, now_ms, now_ms).limited_by
         reply = AcquiredReply(holders=holders(group, held), limited_by=limited_by)
         return Decision(waits(group, member, held, now_ms), reply)
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)

@@ -168,7 +168,7 @@ class Acquisition:
         of_query = self._rotated(member)
         logs, self.flow = flowing(self.group, of_query), flow_of(self.group, self.now_ms)
         if self.flow.limited_by:
-            self.flow = in_the_way(self.flow, of_query, logs, self.now_ms, self._available_ms)
+            self.flow = in_the_way(self.group, self.flow, of_query, logs, self.now_ms, self._available_ms)
             return
         self.most = least(self.command.max_records, self.flow.most)
         if is_open(member.breaker, self.group.config):
@@ -181,7 +181,7 @@ class Acquisition:
             return
         self._take_from(member, free(self.group, member, logs, self.now_ms, self._available_ms))
         if not self.taken:
-            self.flow = in_the_way(self.flow, of_query, logs, self.now_ms, self._available_ms)
+            self.flow = in_the_way(self.group, self.flow, of_query, logs, self.now_ms, self._available_ms)
             held = held_by_others(self.group, member, logs)
             self.waits, self.holders = waits(self.group, member, held, self.now_ms), holders(self.group, held)
 
