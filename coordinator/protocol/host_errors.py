@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from typing import Any
+
+from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator, ShareGroupError
 
 
 class GroupOfAnotherVersion(ShareGroupError):
     """Share group {group_id} is served by {owner}, which runs a version of sharegroup that this one can't ask. The
     group was not taken over. Run the same version on both hosts, or stop the group's queries on that host first."""
+
+
+class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=True):
+    """This process does not serve share group {group_id}: {owner} does. It is asked over Kafka."""
+
+    record: Any = None
+    """The owner, as the group's log names it; None at a client."""
+
+    @classmethod
+    def by(cls, group_id: str, owner: object) -> OwnedElsewhere:
+        error = cls(group_id=group_id, owner=str(owner))
+        error.record = owner
+        return error
 
 
 class RequestTooLate(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):

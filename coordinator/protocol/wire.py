@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 
 import msgspec
 
+from coordinator.protocol import host_errors, option_errors
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
@@ -117,6 +118,8 @@ _requests: dict[str, type[Request[Any]]] = {
     request.__name__: request
     for request in (*get_args(AnyRequest), *get_args(AnyAdminRequest), Health, StepDown, WhoAmI)
 }
+ERRORS = (host_errors, option_errors)
+"""The modules of named errors, beside coordinator.protocol.errors: whoever decodes an answer knows their classes."""
 WITH_ROWS = frozenset({AcknowledgeRows.__name__, StageOutcomes.__name__})
 """The requests that come with Arrow rows in their body (coordinator.protocol.request_rows)."""
 

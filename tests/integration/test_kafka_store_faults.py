@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import log_reader
@@ -19,7 +20,7 @@ from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.hanging_transaction import end_transaction
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner_state import OwnerState
 from coordinator.state_log.partition_log import MOST_BATCHES

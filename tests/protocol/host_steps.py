@@ -12,8 +12,9 @@ import functools
 from collections.abc import Iterator
 
 from coordinator.protocol.errors import GroupTakenOver
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.service.runtime.transaction import FromAnotherHost
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from tests.protocol import hosts as product
 from tests.protocol.coordinators import Served
 from tests.protocol.explored_world import FAULTS, Asked, Step, Steps, World

@@ -3,7 +3,7 @@ walk, each with the reason."""
 
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.protocol import errors, host_errors
-from coordinator.service.stores.kafka.ownership import OwnedElsewhere
+from coordinator.protocol.host_errors import OwnedElsewhere
 from share_sink import errors as sink_errors
 from share_source import errors as source_errors
 from sharegroup import UsedAfterFork

@@ -11,7 +11,7 @@ from math import inf
 import pyarrow as pa
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
-from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
+from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnedElsewhere, OwnerMissing
 from coordinator.protocol.host_records import REPLIES
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Right
@@ -23,7 +23,7 @@ from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import Measures
-from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 

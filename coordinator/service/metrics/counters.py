@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from coordinator.core.commands.counts import Count
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.protocol.messages import Request
-from coordinator.service.stores.kafka.ownership import OwnedElsewhere
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

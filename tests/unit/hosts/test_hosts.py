@@ -16,6 +16,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateTopicNotAuthorized,
 )
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     REQUESTS,
@@ -42,7 +43,7 @@ from coordinator.service.hosts.topics import request_partition_of
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.decoding import Head
 from coordinator.service.stores.kafka import ownership
-from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 from tests.simulation.fiber import Fiber

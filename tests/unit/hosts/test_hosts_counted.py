@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.protocol.rights import Caller
 from coordinator.service.hosts import hosts
 from coordinator.service.hosts.gateway import OwnerAway
@@ -16,7 +17,7 @@ from coordinator.service.metrics.counters import Counters
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.transaction import FromAnotherHost
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
+from coordinator.service.stores.kafka.ownership import LivingOwner, this_process
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 

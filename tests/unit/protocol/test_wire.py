@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import pickle
+import subprocess
+import sys
 from itertools import product
 from typing import Any
 
@@ -57,6 +60,24 @@ def test_an_error_about_a_coordinator_elsewhere_names_its_host() -> None:
 def test_errors_about_a_principal_s_rights_are_about_the_coordinator() -> None:
     found = {cls for cls in by_name().values() if "principal may not" in (cls.__doc__ or "")}
     assert {cls for cls in found if not cls.of_coordinator} == {HostTopicNotAuthorized}, "the asker's"
+
+
+NOT_ANSWERED = {
+    "UnreadableRecord": "the loader of a group catches it, and names the state topic's partition and offset",
+    "TlsRequired": "a standalone coordinator does not start with it",
+}
+
+
+def test_a_client_knows_each_error_that_a_coordinator_answers() -> None:
+    """Of an error without a class, a client does not know that it is retriable, and ends."""
+    ask = "import {}\nfrom coordinator.protocol.errors import by_name\nprint(*by_name())"
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True)
+    at_client, at_coordinator = (
+        set(run([sys.executable, "-c", ask.format(module)]).stdout.split())
+        for module in ("coordinator.client.connection", "coordinator.service.standalone")
+    )
+    assert {"OwnedElsewhere", "RequestTooLate", "OwnerMissing"} <= at_client
+    assert at_coordinator - at_client == NOT_ANSWERED.keys()
 
 
 def test_an_unknown_error_keeps_its_text() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.protocol.errors import NotCoordinator
-from coordinator.protocol.host_errors import RequestTooLate
+from coordinator.protocol.host_errors import OwnedElsewhere, RequestTooLate
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherHost, one
 from coordinator.service.stores.kafka import kafka_store
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner_state import FREE, READ, UNKNOWN, OwnerState
 from tests.protocol.coordinators import OneLog
 from tests.support.asked_hosts import GROUP, owner_of

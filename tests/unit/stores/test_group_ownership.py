@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.kafka_store import _OpenGroup
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner_record import PATIENCE_S, Owner
 from coordinator.state_log.owner_state import OwnerState
 

@@ -18,6 +18,7 @@ import msgspec
 
 from coordinator.config.this_host import host_facts
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.protocol.host_errors import OwnedElsewhere
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner_record import PATIENCE_S, Owner
@@ -60,19 +61,6 @@ def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
     if owner is None or owner.released or not owner.answers or owner.installation_id == installation_id:
         return ""
     return owner.named
-
-
-class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=True):
-    """This process does not serve share group {group_id}: {owner} does. It is asked over Kafka."""
-
-    record: Owner
-    """The owner, as the group's log names it."""
-
-    @classmethod
-    def by(cls, group_id: str, owner: Owner) -> OwnedElsewhere:
-        error = cls(group_id=group_id, owner=str(owner))
-        error.record = owner
-        return error
 
 
 class _Found(NamedTuple):
