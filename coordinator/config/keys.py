@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from coordinator.protocol.errors import ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
@@ -82,6 +83,17 @@ class ConfigKey:
         if not inside:
             raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
         return value
+
+
+def row(**fields_of_key: Any) -> Any:
+    """The field of a configuration class that is a key: the fields of its ConfigKey but for the name."""
+    return field(metadata=fields_of_key)
+
+
+def table_of(cls: type) -> dict[str, ConfigKey]:
+    """The keys of a configuration class by name: an attribute's name has _ for each dot of the key."""
+    keys = [ConfigKey(name=each.name.replace("_", "."), **each.metadata) for each in fields(cls)]
+    return {key.name: key for key in keys}
 
 
 def show(value: Value) -> str:

@@ -10,52 +10,24 @@ from functools import lru_cache
 from typing import Any
 
 from coordinator.config.group_bounds import GroupBounds
-from coordinator.config.group_keys import COORDINATOR_KEYS, DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC, GROUP_KEYS
+from coordinator.config.group_keys import (
+    COORDINATOR_KEYS,
+    DEAD_LETTER_SOURCES,
+    DEAD_LETTER_TOPIC,
+    GROUP_KEYS,
+    CoordinatorValues,
+    GroupValues,
+)
 from coordinator.config.keys import hint, parse_all
-from coordinator.config.server_keys import SERVER_KEYS
+from coordinator.config.server_keys import SERVER_KEYS, ServerValues
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import ConfigConflict
 from coordinator.protocol.topic_names import ALL_TOPICS, topics_in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupConfig:
+class GroupConfig(GroupValues):
     """A group's configuration, resolved. Attributes are the keys in snake case."""
-
-    share_session_timeout_ms: int
-    share_member_retention_ms: int
-    share_heartbeat_interval_ms: int
-    share_record_lock_duration_ms: int
-    share_max_lock_extension_ms: int
-    share_renew_acknowledge_enable: bool
-    group_share_in_progress_staleness_threshold_ms: int
-    group_share_in_progress_max_lock_extension_ms: int
-    group_share_in_progress_rebalance_grace_ms: int
-    share_partition_max_record_locks: int
-    share_delivery_count_limit: int
-    share_isolation_base: int
-    share_poison_solo_timeout_ms: int
-    share_release_backoff_ms: int | None
-    share_release_backoff_multiplier: float
-    share_release_backoff_max_ms: int
-    share_release_backoff_jitter: float
-    share_release_breaker_ratio: float
-    share_order: str
-    share_paused_topics: str
-    share_max_records_per_second: int | None
-    share_max_in_flight_records: int | None
-    share_delivery_delay_ms: int
-    share_auto_offset_reset: str
-    share_isolation_level: str
-    share_acquire_mode: str
-    share_acknowledgement_mode: str
-    share_assignment_interval_ms: int
-    errors_deadletterqueue_topic_name: str
-    errors_deadletterqueue_source_topics: str
-    errors_deadletterqueue_copy_record_enable: bool
-    errors_deadletterqueue_auto_create_topics_enable: bool
-    errors_deadletterqueue_on_failure: str
-    errors_deadletterqueue_max_reject_ratio: float
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None, bounds: GroupBounds | None = None) -> GroupConfig:
@@ -125,25 +97,8 @@ def replaced_configs(before: Mapping[str, str], after: Mapping[str, str]) -> dic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CoordinatorConfig:
+class CoordinatorConfig(CoordinatorValues):
     """The coordinator's own configuration, resolved."""
-
-    share_state_store: str
-    share_coordinator_endpoint: str
-    share_coordinator_token_file: str
-    share_coordinator_ssl_ca_location: str
-    share_broker_outage_timeout_ms: int
-    share_coordinator_idle_timeout_ms: int
-    share_coordinator_metadata_refresh_ms: int
-    share_coordinator_watermark_refresh_ms: int
-    share_coordinator_broker_timeout_ms: int
-    share_coordinator_write_timeout_ms: int
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_cold_partition_snapshot_interval_ms: int
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_prune_interval_ms: int
-    share_coordinator_audit_file: str
-    share_coordinator_metrics_port: int
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> CoordinatorConfig:
@@ -161,29 +116,8 @@ class CoordinatorConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
+class ServerConfig(ServerValues):
     """The address of a standalone coordinator, and the limits of any coordinator, resolved."""
-
-    share_coordinator_listener: str
-    share_coordinator_advertised_listener: str
-    share_coordinator_ssl_certificate_location: str
-    share_coordinator_ssl_key_location: str
-    share_coordinator_web_port: int
-    share_coordinator_web_public_url: str
-    share_coordinator_source_topics: str
-    share_coordinator_dead_letter_topics: str
-    group_share_max_size: int
-    group_share_max_groups: int
-    group_share_min_session_timeout_ms: int
-    group_share_max_session_timeout_ms: int
-    group_share_min_heartbeat_interval_ms: int
-    group_share_max_heartbeat_interval_ms: int
-    group_share_min_assignment_interval_ms: int
-    group_share_max_assignment_interval_ms: int
-    queued_max_requests: int
-    socket_request_max_bytes: int
-    max_connections: int
-    share_coordinator_authentication_timeout_ms: int
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> ServerConfig:
