@@ -43,11 +43,7 @@ def filed(page):
 
 @pytest.mark.parametrize(
     ("topics", "partitions", "named"),
-    [
-        (["orders"], [9], "topic orders, partition 9"),
-        (["nope"], [], "topic nope"),
-        ([], [9], "partition 9"),
-    ],
+    [(["orders"], [9], "topic orders, partition 9"), (["nope"], [], "topic nope"), ([], [9], "partition 9")],
 )
 def test_offsets_that_a_group_does_not_have_are_named(page, topics, partitions, named):
     with pytest.raises(UnknownSharePartition, match=rf"no state of {named}\."):
