@@ -59,14 +59,8 @@ CAMEL = re.compile(r"^[a-z]+(?:[A-Z][a-z]+)+$")
 OPTION_CALL = re.compile(r"\.option\(\s*\"([^\"]+)\"")
 # Spark's own words that look like an option.
 SPARKS = {
-    "dropDuplicates",
-    "dropDuplicatesWithinWatermark",
-    "groupBy",
-    "availableNow",
-    "processingTime",
-    "foreachBatch",
-    "asyncProgressTrackingEnabled",
-    "latestOffset",
+    *("dropDuplicates", "dropDuplicatesWithinWatermark", "groupBy", "availableNow", "processingTime", "foreachBatch"),
+    *("asyncProgressTrackingEnabled", "latestOffset"),
 }
 DELTAS = {"txnAppId", "txnVersion"}
 COLUMNS = {"timestampType", "deliveryCount"}

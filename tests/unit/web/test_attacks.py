@@ -207,11 +207,7 @@ def test_no_page_has_a_script_or_a_style_of_its_own():
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/../app.py",
-        "/static/%2e%2e/app.py",
-        "/static/..%2fapp.py",
-        "/static//etc/passwd",
-        "/static/%00",
+        *("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd", "/static/%00"),
         "/../setup.py",
     ],
 )
