@@ -71,8 +71,11 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
     """Partitions whose start offset can't move, though later records are done. The first run in flight is the cause.
     Where later records wait for it (share.order), :func:`partition_waits` says so."""
     for partition in facts.description.partitions:
-        run = _first_run(facts, partition) if partition.waits_for is None else None
-        if run is None or partition.end_offset <= run.last + 1 or not _is_behind(facts, partition, run):
+        runs = sorted(_runs_of(partition, facts.runs), key=lambda run: run.first)
+        if partition.waits_for is not None or not runs or partition.end_offset <= runs[0].last + 1:
+            continue
+        run, later = runs[0], sum(each.last - each.first + 1 for each in runs if each.first > runs[0].last)
+        if later >= partition.end_offset - run.last - 1:  # no later record is done
             continue
         if (reason := _why_held(facts, run)) is not None:
             what = (
@@ -136,11 +139,11 @@ def _waits_for_a_person(facts: GroupFacts) -> list[Wait]:
     """Returns the partitions whose first record failed alone, if nothing can show any more that processing works, and
     the group has no dead letter topic: no time archives the record then."""
     alone = [wait for wait in waits_of(facts.description) if wait.record.is_alone]
-    if (
-        facts.config.errors_deadletterqueue_topic_name
-        or len(alone) < len(facts.description.partitions)
-        or any(plan.evidence for plan in facts.plans)
-    ):
+    has_queue, is_every = (
+        facts.config.errors_deadletterqueue_topic_name,
+        len(alone) >= len(facts.description.partitions),
+    )
+    if has_queue or not is_every or any(plan.evidence for plan in facts.plans):
         return []
     return [wait for wait in alone if wait.record.stage == "failed alone"]
 
@@ -332,12 +335,9 @@ def _came_back(facts: GroupFacts) -> list[RunInFlight]:
     """Returns the records that were delivered before and are not done, if the group can deliver no others: no fresh one
     is left, or, in an ordered group, all others are behind them. Else, or if it is not known, returns none."""
     found: list[RunInFlight] = []
-    in_partition: dict[tuple[str, int], list[RunInFlight]] = defaultdict(list)
-    for run in facts.runs:
-        if run.state != "ARCHIVING":
-            in_partition[run.topic_id, run.partition].append(run)
+    undecided = [run for run in facts.runs if run.state != "ARCHIVING"]
     for partition in facts.description.partitions:
-        runs = in_partition[partition.topic_id, partition.partition]
+        runs = _runs_of(partition, undecided)
         if partition.lag is None:
             return []
         left = partition.lag - partition.archiving
@@ -357,8 +357,7 @@ def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInF
     archived = sum(count for reason, count in partition.archived.items() if reason != "none")
     if sum(partition.without_dead_letter.values()) < archived:
         return []
-    at = (partition.topic_id, partition.partition)
-    return [run for run in facts.given_up if (run.topic_id, run.partition) == at and run.disposition]
+    return [run for run in _runs_of(partition, facts.given_up) if run.disposition]
 
 
 def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
@@ -545,20 +544,9 @@ def _together(whats: list[str]) -> str:
     return " ".join(whats[:MOST_NAMED]) + (f" The same is so {more} more time(s)." if more > 0 else "")
 
 
-def _first_run(facts: GroupFacts, partition: PartitionDescription) -> RunInFlight | None:
-    at = (partition.topic, partition.partition)
-    runs = (run for run in facts.runs if (run.topic, run.partition) == at)
-    return min(runs, key=lambda run: run.first, default=None)
-
-
-def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFlight) -> bool:
-    """Whether later records of the partition are done: fewer are in flight than lie between the run and the end."""
-    later = sum(
-        each.last - each.first + 1
-        for each in facts.runs
-        if (each.topic, each.partition) == (run.topic, run.partition) and each.first > run.last
-    )
-    return later < partition.end_offset - run.last - 1
+def _runs_of(partition: PartitionDescription, runs: Iterable[RunInFlight]) -> list[RunInFlight]:
+    at = (partition.topic_id, partition.partition)
+    return [run for run in runs if (run.topic_id, run.partition) == at]
 
 
 def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:

@@ -52,6 +52,7 @@ MOST_RUNS = 60
 CALL_THREADS = 16
 """All pages together make up to this many calls at once, so that they never fill a coordinator's round."""
 _calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="web-calls")
+_HELD_TOO_LONG = "member-holds-too-long"
 MOST_OFFSETS = 200
 """A window of up to this many offsets is shown offset by offset."""
 
@@ -129,17 +130,12 @@ def _group_page(
     admin, group_id = visit.admin, description.group_id
     partitions = description.partitions
     waiting = {(p.topic_id, p.partition) for p, _ in waits_of(description)}
-    ordered = sorted(
-        partitions,
-        key=lambda p: (
-            (p.topic_id, p.partition) not in waiting,
-            -p.archiving,
-            -(p.end_offset - p.start_offset),
-            p.topic,
-            p.partition,
-        ),
-    )
-    on_page, paging = visit.paged(ordered, ON_A_PAGE)
+
+    def place(p: PartitionDescription) -> tuple[Any, ...]:
+        is_waiting = (p.topic_id, p.partition) in waiting
+        return not is_waiting, -p.archiving, p.start_offset - p.end_offset, p.topic, p.partition
+
+    on_page, paging = visit.paged(sorted(partitions, key=place), ON_A_PAGE)
     windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
     held_now = sum(p.acquired for p in partitions)
@@ -183,14 +179,11 @@ def _findings(visit: Visit, description: GroupDescription, held: InFlightPage) -
     if not findings.is_known:
         facts = GroupFacts(description=description, now_ms=held.now_ms)
         return replace(findings, found=tuple(query_keeps_ending(facts)))
+    if held.cursor is not None:
+        return findings
     holders = {run.member_id for run in held.runs}
-    is_all = held.cursor is None
-    found = [
-        each
-        for each in findings.found
-        if each.rule != "member-holds-too-long" or not is_all or each.about["member"] in holders
-    ]
-    return replace(findings, found=tuple(found))
+    told = (each for each in findings.found if each.rule != _HELD_TOO_LONG or each.about["member"] in holders)
+    return replace(findings, found=tuple(told))
 
 
 def _looked(

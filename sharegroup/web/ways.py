@@ -28,7 +28,7 @@ class Way:
 def ways_of(group_id: str, finding: Finding) -> tuple[Way, ...]:
     """Returns what the page offers for a finding; nothing if the finding has no command."""
     about = {name: str(value) for name, value in finding.about.items()}
-    return _WAYS[finding.rule](group_id, about) if finding.command else ()
+    return _WAYS.get(finding.rule, _members)(group_id, about) if finding.command else ()
 
 
 def _link(path: str, label: str, **values: str) -> Way:
@@ -51,15 +51,16 @@ def _name_queue(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
 
 
 def _waiting(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
-    if about["is_missing"] == "yes":
-        create = {"name": about["name"], "create": "yes"}
-        first = Way(label=f"Create {about['name']}…", kind="dead_letters", fields=create)
-    else:
-        first = Way(why_none=BROKERS)
-    return (first, _link("/form", "Name another topic", kind="dead_letters", group=group_id))
+    create = {"name": about["name"], "create": "yes"}
+    first = Way(label=f"Create {about['name']}…", kind="dead_letters", fields=create)
+    another = _link("/form", "Name another topic", kind="dead_letters", group=group_id)
+    return (first if about["is_missing"] == "yes" else Way(why_none=BROKERS), another)
 
 
-_MEMBERS = Way(label="Look at the members", path="#members")
+def _members(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (Way(label="Look at the members", path="#members"),)
+
+
 _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "start-offset-held-back": lambda group_id, about: (
         _link("/partition", "Look at the window", group=group_id, **about),
@@ -68,19 +69,14 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "partition-waits": lambda group_id, about: (
         _poison(group_id, about) if "first" in about else (_link("/partition", "Look at it", group=group_id, **about),)
     ),
-    "member-waits": lambda group_id, about: (_MEMBERS,),
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),
     ),
-    "query-has-no-evidence": lambda group_id, about: (_MEMBERS,),
     "dead-letters-wait": _waiting,
     "given-up-without-dead-letter": _name_queue,
     "dead-letter-topic-reserved": _name_queue,
-    "query-keeps-ending": lambda group_id, about: _waiting(group_id, about) if about else (_MEMBERS,),
-    "query-slowed": lambda group_id, about: _poison(group_id, about) if about else (_MEMBERS,),
-    "nobody-consumes": lambda group_id, about: (_MEMBERS,),
-    "topic-missing": lambda group_id, about: (_MEMBERS,),
+    "query-keeps-ending": lambda group_id, about: (_waiting if about else _members)(group_id, about),
+    "query-slowed": lambda group_id, about: (_poison if about else _members)(group_id, about),
     "start-offset-below-log-start": lambda group_id, about: (Way(why_none=BROKERS),),
-    "session-shorter-than-restart": lambda group_id, about: (_MEMBERS,),
 }
-"""What the page offers, by the names of the doctor's rules."""
+"""What the page offers, by the names of the doctor's rules; for all others, the members."""
