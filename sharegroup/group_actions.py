@@ -4,6 +4,7 @@ by hand, which that tool lacks."""
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sharegroup.admin_access import plain, print_json, print_lines
-from sharegroup.members_wait import asked
+from sharegroup.progress_bar import progress
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin
     from coordinator.protocol.admin_messages import Altered, OffsetChanges
 
 Told = TypeVar("Told", "Altered", "OffsetChanges")
+T = TypeVar("T")
 
 SCENARIOS = (
     "to_earliest", "to_latest", "to_datetime", "by_duration", "to_offset", "shift_by", "from_file",
@@ -26,6 +28,9 @@ SCENARIOS = (
 DRY_RUN = "Dry run: nothing was changed. Use --execute to change it."
 DRY_RUN_BY_OPTION = "Dry run: nothing was changed. Leave out --dry-run to change it."
 """The dry run's line of commands that act at once."""
+LOOK_MS = 1_000
+"""Two requests are up to this many milliseconds apart, since a member may report or leave early."""
+ASKED_AGAIN = "Waiting for members of {group_id} that may be there: {seconds} s, twice as long at most (--wait)."
 
 
 def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> None:
@@ -146,6 +151,30 @@ def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, exec
         altered = asked(options, functools.partial(action, execute=True))
         _tell_notes(note for note in altered.notes if note not in told)
     return altered
+
+
+def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
+    """Returns the result of the action. With --wait, repeats the action while it raises MembersNotKnown, for up to
+    twice the longest time that a refusal names, since the group may be loaded again meanwhile. Raises MembersNotKnown
+    without --wait, or after that time."""
+    if not options["wait"]:
+        return action()
+    from coordinator.protocol.errors import MembersNotKnown
+
+    began_s, longest_ms = time.monotonic(), 0
+    with progress("waiting for members"):
+        while True:
+            try:
+                return action()
+            except MembersNotKnown as refusal:
+                wait_ms, is_first = int(refusal.fields["wait_ms"]), not longest_ms
+                longest_ms = max(longest_ms, wait_ms, 1)
+                if (time.monotonic() - began_s) * 1000 > 2 * longest_ms:
+                    raise
+                if is_first:
+                    group_id, seconds = refusal.fields["group_id"], -(-wait_ms // 1000)
+                    click.echo(ASKED_AGAIN.format(seconds=seconds, group_id=group_id), err=True)
+            time.sleep(min(wait_ms, LOOK_MS) / 1000)
 
 
 def show_effects(altered: Altered) -> None:

@@ -32,7 +32,7 @@ from coordinator.protocol.messages import (
     PartitionDescription,
     RecordCounts,
 )
-from sharegroup import Admin, group_actions, in_flight, kafka_tables, members_wait, top
+from sharegroup import Admin, group_actions, in_flight, kafka_tables, top
 from sharegroup import actions_of_groups as group_options
 from sharegroup.__main__ import run as run_command
 from sharegroup.group_line import line_of
@@ -321,11 +321,11 @@ class Refusing:
 
 
 def test_an_action_waits_for_members_where_that_is_asked_for(monkeypatch, capsys):
-    monkeypatch.setattr(members_wait, "LOOK_MS", 10)
+    monkeypatch.setattr(group_actions, "LOOK_MS", 10)
     with pytest.raises(MembersNotKnown):
-        members_wait.asked({"wait": False}, Refusing(20_000))
+        group_actions.asked({"wait": False}, Refusing(20_000))
     assert capsys.readouterr().err == ""
-    assert members_wait.asked({"wait": True}, Refusing(20_000, 19_990)) == "done"
+    assert group_actions.asked({"wait": True}, Refusing(20_000, 19_990)) == "done"
     told = "Waiting for members of billing that may be there: 20 s, twice as long at most (--wait).\n"
     assert capsys.readouterr().err == told
 
@@ -333,7 +333,7 @@ def test_an_action_waits_for_members_where_that_is_asked_for(monkeypatch, capsys
 def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
     refusing = Refusing(*[1] * 1_000)
     with pytest.raises(MembersNotKnown):
-        members_wait.asked({"wait": True}, refusing)
+        group_actions.asked({"wait": True}, refusing)
     assert refusing.waits_ms
 
 
