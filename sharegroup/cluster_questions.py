@@ -24,16 +24,7 @@ from coordinator.client.endpoints import Endpoints
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    CoordinatorNotAvailable,
-    GroupIdNotFound,
-    NotAllowed,
-    StateStoreInUse,
-    StateTopicNotAuthorized,
-    StateTopicUnfit,
-    UnusableFile,
-)
+from coordinator.protocol import errors
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.protocol.wire import LaunchSettings
@@ -64,13 +55,13 @@ NO_GROUP_ID = "\tcheck"
 """The suffix of the transactional id that is fenced. No group id has a tab, so no group's coordinator is fenced."""
 
 
-class LeaderNotReachable(BrokerNotReachable):
+class LeaderNotReachable(errors.BrokerNotReachable):
     """The leader of {partitions} can't be reached from this host: {reason}. Records are read from a partition's leader,
     at the address that it advertises: correct advertised.listeners of the broker, or the name resolution and the
     network of this host and of the executors."""
 
 
-class TokenEndpointNotReachable(BrokerNotReachable):
+class TokenEndpointNotReachable(errors.BrokerNotReachable):
     """The token endpoint {address} (kafka.sasl.oauthbearer.token.endpoint.url) can't be reached from this host:
     {reason}. Correct the URL, or this host's name resolution and network."""
 
@@ -131,7 +122,7 @@ class ClusterQuestions:
             asking = KafkaCluster(self._options.bootstrap_servers, self._options.kafka_config, LEADER_TIMEOUT_MS)
             try:
                 asking.offsets(led, EARLIEST)
-            except BrokerNotReachable as error:
+            except errors.BrokerNotReachable as error:
                 reason = f"broker {leader} advertises {address} ({error.fields['reason']})"
                 raise LeaderNotReachable(partitions=_named(led), reason=reason) from None
             addresses.append(address)
@@ -146,7 +137,7 @@ class ClusterQuestions:
             return
         try:
             begun = {each.topic for each in self.group.partitions} if self.group is not None else set()
-        except NotAllowed:
+        except errors.NotAllowed:
             yield Note("where the group stands is not known here: the token has no right read")
             return
         new = [where for where in partitions if where[0] not in begun]
@@ -196,7 +187,7 @@ class ClusterQuestions:
                 found = admin.describe_groups([options.group_id])[options.group_id]
             return None if found.state == "DEAD" else found
         client = CoordinatorClient(Endpoints.of(options.coordinator_configs), retry_timeout_s=CONNECT_S)
-        with contextlib.closing(client), contextlib.suppress(GroupIdNotFound):
+        with contextlib.closing(client), contextlib.suppress(errors.GroupIdNotFound):
             return client.ask(DescribeGroup(group_id=options.group_id), options.group_id)
         return None
 
@@ -211,12 +202,12 @@ class ClusterQuestions:
         if self._config.share_state_store == "kafka":
             try:
                 there = self._state_topic()
-            except StateTopicUnfit:  # as the quickstart's, a coordinator may run that keeps the state in a file
+            except errors.StateTopicUnfit:  # as the quickstart's, a coordinator may run that keeps the state in a file
                 if not self._runs_here("kafka"):
                     raise
                 yield f"a coordinator runs on this host ({runtime_dir()}), and keeps the state in a file"
                 return
-            except StateTopicNotAuthorized as denied:
+            except errors.StateTopicNotAuthorized as denied:
                 if self.group is None or self.group.read_from:
                     raise
                 there = Note(
@@ -240,7 +231,7 @@ class ClusterQuestions:
         try:
             writer.fence()
         except StoreRefused as refused:
-            raise CoordinatorNotAvailable(group_id=self._options.group_id, reason=str(refused)) from None
+            raise errors.CoordinatorNotAvailable(group_id=self._options.group_id, reason=str(refused)) from None
         finally:
             writer.close()
         return (
@@ -291,7 +282,7 @@ def _check_file(path: Path) -> None:
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         reason = f"{folder} is no folder in which this user can make files"
     if reason:
-        raise UnusableFile(key="share.state.store", path=f"sqlite:{path}", reason=reason)
+        raise errors.UnusableFile(key="share.state.store", path=f"sqlite:{path}", reason=reason)
     if not path.exists():
         return
     check_state_file(path)
@@ -301,7 +292,7 @@ def _check_file(path: Path) -> None:
                 with FileLock(f"{path}.lock", timeout=0):
                     pass
             except Timeout:
-                raise StateStoreInUse(path=path, owner=owner_of(path)) from None
+                raise errors.StateStoreInUse(path=path, owner=owner_of(path)) from None
 
 
 def _named(partitions: list[TopicAndPartition]) -> str:

@@ -16,22 +16,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from sharegroup.demo import wire
 from sharegroup.demo.embedded_broker import EmbeddedBroker
-from sharegroup.demo.wire import (
-    CREATE_TOPICS,
-    FIND_COORDINATOR,
-    LIST_OFFSETS,
-    METADATA,
-    VERSIONS,
-    ListedOffset,
-    Request,
-    capped_versions,
-    created_topics,
-    readdressed,
-    refused_transactions,
-    topic_error,
-    with_offsets,
-)
 
 HOST = "localhost"
 """Clients are told this name, which README's programs have."""
@@ -95,36 +81,38 @@ class _Front:
             broker_reader, broker_writer = await asyncio.open_connection(host, int(port))
             with contextlib.closing(broker_writer):
                 while True:
-                    request = Request(await _read(reader))
-                    if request.key == CREATE_TOPICS:
+                    request = wire.Request(await _read(reader))
+                    if request.key == wire.CREATE_TOPICS:
                         _write(writer, await self._in_thread(self._created, request))
                         continue
                     if request.begins_transactions:
-                        _write(writer, refused_transactions(request))
+                        _write(writer, wire.refused_transactions(request))
                         continue
                     _write(broker_writer, request.content)
                     if request.is_answered:
                         _write(writer, await self._answer(request, await _read(broker_reader)))
                         await writer.drain()
 
-    async def _answer(self, request: Request, answer: bytes) -> bytes:
-        if request.key == VERSIONS:
-            return capped_versions(answer)
-        if request.key in (METADATA, FIND_COORDINATOR):
-            return readdressed(request, answer, HOST, self._port, self._cluster_id)
-        if request.key == LIST_OFFSETS and (asked := request.timestamps()):
+    async def _answer(self, request: wire.Request, answer: bytes) -> bytes:
+        if request.key == wire.VERSIONS:
+            return wire.capped_versions(answer)
+        if request.key in (wire.METADATA, wire.FIND_COORDINATOR):
+            return wire.readdressed(request, answer, HOST, self._port, self._cluster_id)
+        if request.key == wire.LIST_OFFSETS and (asked := request.timestamps()):
             found = await self._in_thread(lambda: {each: self._broker.offset_at(*each, asked[each]) for each in asked})
-            return with_offsets(request, answer, {each: ListedOffset(*at) for each, at in found.items() if at})
+            return wire.with_offsets(
+                request, answer, {each: wire.ListedOffset(*at) for each, at in found.items() if at}
+            )
         return answer
 
-    def _created(self, request: Request) -> bytes:
+    def _created(self, request: wire.Request) -> bytes:
         topics, only_validated = request.new_topics()
         known = self._broker.topic_names()
-        errors = {name: topic_error(name, configs, exists=name in known) for name, configs in topics.items()}
+        errors = {name: wire.topic_error(name, configs, exists=name in known) for name, configs in topics.items()}
         for name, error in errors.items():
             if error is None and not only_validated:
                 self._broker.create_topic(name)
-        return created_topics(request, errors)
+        return wire.created_topics(request, errors)
 
     async def _in_thread(self, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)

@@ -11,16 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    CoordinatorNotAvailable,
-    CoordinatorUnreachable,
-    ShareGroupError,
-)
+from coordinator.protocol import errors
 
 _log = logging.getLogger(__name__)
 
-UNANSWERED = (BrokerNotReachable, CoordinatorNotAvailable, CoordinatorUnreachable)
+UNANSWERED = (errors.BrokerNotReachable, errors.CoordinatorNotAvailable, errors.CoordinatorUnreachable)
 """The errors of a call that nobody answered."""
 LATE_S = 3.0
 """A coordinator that has not answered the page's own calls for this many seconds is reported."""
@@ -43,7 +38,7 @@ class Waiting:
             yield
         except UNANSWERED:
             raise
-        except ShareGroupError:
+        except errors.ShareGroupError:
             self._since_s = None
             raise
         self._since_s = None

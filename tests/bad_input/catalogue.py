@@ -9,19 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types
 
 from share_sink.foreach_batch import sink_options
 from share_sink.options import SinkOptions
@@ -77,7 +65,7 @@ def rows_of(written: str, **columns: object) -> Row:
     return Row(f"row: {written}", written_row)
 
 
-def column(name: str, kind: DataType) -> Row:
+def column(name: str, kind: types.DataType) -> Row:
     """A row of a sink's column with a wrong type."""
     written = f"sink: column {name} is {kind.simpleString()}"
     return Row(written, lambda place: place.sink({}, schema({**TYPES, name: kind})))
@@ -298,23 +286,25 @@ SINKS = [
         lambda place: sink_options({}, {"kafka.bootstrap.servers": "localhost:9092"}),
     ),
     *map(without, REQUIRED),
-    column("topic", BinaryType()),
-    column("partition", DoubleType()),
-    column("partition", LongType()),
-    column("offset", StringType()),
-    column("deliveryCount", LongType()),
-    column("receipt", IntegerType()),
-    column("acknowledgement", BooleanType()),
-    column("acknowledgement", IntegerType()),
-    column("reason", BinaryType()),
-    column("releaseDelayMs", StringType()),
-    column("key", IntegerType()),
-    column("value", StructType()),
-    column("headers", MapType(StringType(), BinaryType())),
-    column("headers", ArrayType(StringType())),
+    column("topic", types.BinaryType()),
+    column("partition", types.DoubleType()),
+    column("partition", types.LongType()),
+    column("offset", types.StringType()),
+    column("deliveryCount", types.LongType()),
+    column("receipt", types.IntegerType()),
+    column("acknowledgement", types.BooleanType()),
+    column("acknowledgement", types.IntegerType()),
+    column("reason", types.BinaryType()),
+    column("releaseDelayMs", types.StringType()),
+    column("key", types.IntegerType()),
+    column("value", types.StructType()),
+    column("headers", types.MapType(types.StringType(), types.BinaryType())),
+    column("headers", types.ArrayType(types.StringType())),
     Row(
         "sink: column offset twice",
-        lambda place: place.sink({}, StructType([*schema(REQUIRED), StructField("offset", IntegerType())])),
+        lambda place: place.sink(
+            {}, types.StructType([*schema(REQUIRED), types.StructField("offset", types.IntegerType())])
+        ),
     ),
     *(rows_of(f"{name} null", **{name: None}) for name in ("topic", "partition", "offset", "deliveryCount", "receipt")),
     *(

@@ -7,15 +7,7 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol import errors, messages
-from coordinator.protocol.admin_messages import (
-    AlterOffsets,
-    DecideRecords,
-    DeleteGroup,
-    DeleteOffsets,
-    ListInFlight,
-    ReleaseMember,
-)
+from coordinator.protocol import admin_messages, errors, messages
 from coordinator.service.runtime.group_limits import GroupLimits
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RENEW, ShareConsumers
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
@@ -66,9 +58,9 @@ def a_deletion_while_a_query_runs(scene):
     group, plan = started_plan(10)
     group.complete(plan)
     with scene.refused():
-        group.run(DeleteGroup(**NOW))
+        group.run(admin_messages.DeleteGroup(**NOW))
     group.pass_time(SESSION_MS + 1)
-    assert group.run(DeleteGroup(**NOW)).executed
+    assert group.run(admin_messages.DeleteGroup(**NOW)).executed
 
 
 @way_out(errors.MembersNotKnown, "ask again after that")
@@ -77,26 +69,26 @@ def a_deletion_right_after_a_load(scene):
     group.complete(plan)
     group.crash()
     with scene.refused():
-        group.run(DeleteGroup(**NOW))
+        group.run(admin_messages.DeleteGroup(**NOW))
     group.pass_time(SESSION_MS + 1)
-    assert group.run(DeleteGroup(**NOW)).executed
+    assert group.run(admin_messages.DeleteGroup(**NOW)).executed
 
 
 @way_out(errors.GroupChanged, "Look at the group, and send a new request")
 def a_late_action(scene):
     running = working(scene)
-    seen = running.admin.handle(ReleaseMember(**GROUP, member_id="m1")).state
+    seen = running.admin.handle(admin_messages.ReleaseMember(**GROUP, member_id="m1")).state
     running.join(process="another")
     with scene.refused():
-        running.admin.handle(ReleaseMember(**NOW, member_id="m1", action_id="a1", seen=seen))
-    seen = running.admin.handle(ReleaseMember(**GROUP, member_id="m1")).state
-    assert running.admin.handle(ReleaseMember(**NOW, member_id="m1", action_id="a2", seen=seen)).executed
+        running.admin.handle(admin_messages.ReleaseMember(**NOW, member_id="m1", action_id="a1", seen=seen))
+    seen = running.admin.handle(admin_messages.ReleaseMember(**GROUP, member_id="m1")).state
+    assert running.admin.handle(admin_messages.ReleaseMember(**NOW, member_id="m1", action_id="a2", seen=seen)).executed
 
 
 @way_out(errors.GroupSubscribedToTopic, "Stop the members that subscribe to it")
 def offsets_of_a_topic_that_is_read(scene):
     running = working(scene)
-    delete = DeleteOffsets(**NOW, topics=("orders",))
+    delete = admin_messages.DeleteOffsets(**NOW, topics=("orders",))
     with scene.refused():
         running.admin.handle(delete)
     running.ask(messages.LeaveGroup)
@@ -110,10 +102,10 @@ def a_deletion_before_the_dead_letters_are_written(scene):
     group.acknowledge(REJECT, 0, 1)
     group.pass_time(SESSION_MS + 1)
     with scene.refused():
-        group.run(DeleteGroup(**NOW))
-    assert group.run(DeleteGroup(**GROUP, force=True)).notes
+        group.run(admin_messages.DeleteGroup(**NOW))
+    assert group.run(admin_messages.DeleteGroup(**GROUP, force=True)).notes
     group.file(0, 1)
-    assert group.run(DeleteGroup(**NOW)).executed
+    assert group.run(admin_messages.DeleteGroup(**NOW)).executed
 
 
 @way_out(errors.DeadLetterTopicInUse, "Wait until the dead letters are written, or name another topic")
@@ -153,27 +145,27 @@ def an_order_that_changes_under_a_batch(scene):
 def a_mistyped_member(scene):
     running = working(scene)
     with scene.refused():
-        running.admin.handle(ReleaseMember(**NOW, member_id="m7"))
+        running.admin.handle(admin_messages.ReleaseMember(**NOW, member_id="m7"))
     (member,) = running.service.handle(messages.DescribeGroup(**GROUP)).members
-    assert running.admin.handle(ReleaseMember(**NOW, member_id=member.member_id)).executed
+    assert running.admin.handle(admin_messages.ReleaseMember(**NOW, member_id=member.member_id)).executed
 
 
 @way_out(errors.UnknownSharePartition, "sharegroup groups --describe lists its share partitions")
 def a_partition_that_the_group_does_not_have(scene):
     running = resting(scene)
     with scene.refused():
-        running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
+        running.admin.handle(admin_messages.DeleteOffsets(**NOW, topics=("payments",)))
     (partition,) = running.service.handle(messages.DescribeGroup(**GROUP)).partitions
-    assert running.admin.handle(DeleteOffsets(**NOW, topics=(partition.topic,))).executed
+    assert running.admin.handle(admin_messages.DeleteOffsets(**NOW, topics=(partition.topic,))).executed
 
 
 @way_out(errors.RecordsHeld, "Release these records, or the member, and ask again")
 def an_archival_of_a_held_record(scene):
     running = working(scene)
-    archive = DecideRecords(**NOW, decision="archive", **FIRST)
+    archive = admin_messages.DecideRecords(**NOW, decision="archive", **FIRST)
     with scene.refused():
         running.admin.handle(archive)
-    running.admin.handle(DecideRecords(**NOW, decision="release", **FIRST))
+    running.admin.handle(admin_messages.DecideRecords(**NOW, decision="release", **FIRST))
     assert running.admin.handle(archive).executed
 
 
@@ -181,17 +173,19 @@ def an_archival_of_a_held_record(scene):
 def an_archival_of_a_record_that_is_not_in_flight(scene):
     group, _ = started_plan(10)
     with scene.refused():
-        group.run(DecideRecords(**NOW, decision="release", **{**FIRST, "first": 500, "last": 500}))
-    (run,) = group.run(ListInFlight(**GROUP)).runs
-    group.run(DecideRecords(**NOW, decision="release", **{**FIRST, "first": run.first, "last": run.last}))
+        group.run(admin_messages.DecideRecords(**NOW, decision="release", **{**FIRST, "first": 500, "last": 500}))
+    (run,) = group.run(admin_messages.ListInFlight(**GROUP)).runs
+    group.run(
+        admin_messages.DecideRecords(**NOW, decision="release", **{**FIRST, "first": run.first, "last": run.last})
+    )
 
 
 @way_out(errors.InvalidReset, "can't be reset to", "there are none")
 def a_reset_to_no_offsets(scene):
     running = resting(scene)
     with scene.refused():
-        running.admin.handle(AlterOffsets(**NOW, to="offsets"))
-    assert running.admin.handle(AlterOffsets(**NOW, to="offsets", offsets={"orders": {"0": 5}})).executed
+        running.admin.handle(admin_messages.AlterOffsets(**NOW, to="offsets"))
+    assert running.admin.handle(admin_messages.AlterOffsets(**NOW, to="offsets", offsets={"orders": {"0": 5}})).executed
 
 
 @way_out(errors.TopicIdsMissing, "Check that it is the same cluster")

@@ -21,14 +21,7 @@ from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.config.secret_files import read_token
 from coordinator.config.server_keys import SERVER_KEYS
-from coordinator.protocol.errors import (
-    InvalidPropertiesFile,
-    ListenerNotAvailable,
-    MissingConfig,
-    ShareGroupError,
-    UnsafeFile,
-    UnusableFile,
-)
+from coordinator.protocol import errors
 from coordinator.service.server.listener import TlsRequired
 from coordinator.service.standalone_config import read_config
 from sharegroup.__main__ import run
@@ -141,7 +134,7 @@ def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
     assert config().settings.state_store == "sqlite:state.db"
     write_properties(config.path, {"bootstrap.servers": "broker:9092"})
     assert read_config(str(config.path), {}).settings.state_store == "kafka"
-    with pytest.raises(ShareGroupError, match=r"share\.state\.store=sqlite .*kafka or sqlite:PATH"):
+    with pytest.raises(errors.ShareGroupError, match=r"share\.state\.store=sqlite .*kafka or sqlite:PATH"):
         config(**{"share.state.store": "sqlite"})
 
 
@@ -154,9 +147,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(config):
 def test_an_unreadable_properties_file_is_named(config, tmp_path):
     config()
     config.path.write_bytes(b"a=\xff")
-    with pytest.raises(InvalidPropertiesFile, match="not UTF-8"):
+    with pytest.raises(errors.InvalidPropertiesFile, match="not UTF-8"):
         read_config(str(config.path))
-    with pytest.raises(InvalidPropertiesFile, match="Is a directory"):
+    with pytest.raises(errors.InvalidPropertiesFile, match="Is a directory"):
         read_config(str(tmp_path))
 
 
@@ -181,7 +174,7 @@ def test_without_tls_only_loopback_may_be_bound(config, address):
 def test_loopback_needs_no_tls(config, address):
     try:
         listener = config(**{LISTENER: address}).listener()
-    except ListenerNotAvailable:  # a host without IPv6
+    except errors.ListenerNotAvailable:  # a host without IPv6
         assert "::1" in address
     else:
         assert listener.location.startswith("grpc://")
@@ -190,25 +183,25 @@ def test_loopback_needs_no_tls(config, address):
 def test_a_certificate_and_its_key_go_together(config, certificates, tmp_path):
     assert config(**certificates.configs).listener().location.startswith("grpc+tls://")
     for one in (CERTIFICATE, KEY):
-        with pytest.raises(MissingConfig, match="TLS needs both"):
+        with pytest.raises(errors.MissingConfig, match="TLS needs both"):
             config(**{one: certificates.configs[one]}).listener()
     other = Certificates(tmp_path)
-    with pytest.raises(UnusableFile, match="MISMATCH"):
+    with pytest.raises(errors.UnusableFile, match="MISMATCH"):
         config(**{**certificates.configs, KEY: str(other.key)}).listener()
 
 
 @pytest.mark.parametrize("one", [CERTIFICATE, KEY])
 def test_a_missing_or_invalid_tls_file_is_named(config, certificates, tmp_path, one):
-    with pytest.raises(UnusableFile, match=rf"{one}=.*No such file"):
+    with pytest.raises(errors.UnusableFile, match=rf"{one}=.*No such file"):
         config(**{**certificates.configs, one: str(tmp_path / "none")}).listener()
     junk = write_secret(tmp_path / "junk", "no PEM")
-    with pytest.raises(UnusableFile, match=rf"{one}=.*no block .* in PEM"):
+    with pytest.raises(errors.UnusableFile, match=rf"{one}=.*no block .* in PEM"):
         config(**{**certificates.configs, one: str(junk)}).listener()
 
 
 def test_a_key_that_others_may_read_is_refused(config, certificates, tmp_path):
     key = write_secret(tmp_path / "key.pem", certificates.key.read_text(), mode=0o644)
-    with pytest.raises(UnsafeFile, match="other users may read it: run chmod 600"):
+    with pytest.raises(errors.UnsafeFile, match="other users may read it: run chmod 600"):
         config(**{**certificates.configs, KEY: str(key)}).listener()
 
 
@@ -218,7 +211,7 @@ def test_a_key_that_others_may_read_is_refused(config, certificates, tmp_path):
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o620])
 def test_a_token_that_others_may_read_or_change_is_refused(config, tmp_path, mode):
     path = write_secret(tmp_path / "token", TOKEN, mode)
-    with pytest.raises(UnsafeFile, match=r"chmod 600") as raised:
+    with pytest.raises(errors.UnsafeFile, match=r"chmod 600") as raised:
         config(**{TOKEN_FILE: str(path)}).token()
     assert TOKEN not in str(raised.value)
     path.chmod(0o440)  # as Kubernetes gives it to a pod

@@ -22,16 +22,6 @@ from sharegroup.web.app import create_app
 from sharegroup.web.errors import BadRequest, TooManyOpen, WebNotAvailable, WebTlsRequired
 from sharegroup.web.guard import MOST_BODY
 from sharegroup.web.server import Address, Server
-from sharegroup.web.sessions import (
-    DELAY_S,
-    LONGEST_S,
-    MOST_FAILURES,
-    MOST_OF_A_TOKEN,
-    MOST_SESSIONS,
-    MOST_STREAMS_OF_ONE,
-    Sessions,
-    Visitor,
-)
 from sharegroup.web.site import HERE as PACKAGE
 from tests.support.standalone import Certificates
 from tests.support.waiting import wait_until
@@ -57,7 +47,7 @@ def served(page):
 
 
 def visitor():
-    return Visitor(caller=Caller(frozenset({Right.READ}), "lo"), admin=SimpleNamespace(close=lambda: None))
+    return sessions.Visitor(caller=Caller(frozenset({Right.READ}), "lo"), admin=SimpleNamespace(close=lambda: None))
 
 
 def paths(app):
@@ -101,11 +91,11 @@ def test_many_wrong_tokens_are_answered_late_and_a_right_token_at_once(page, mon
 
     monkeypatch.setattr(app, "anyio", SimpleNamespace(sleep=sleep))
     browser = page.browser()
-    statuses = {browser.post("/login", {"token": f"{n:020}"}).status_code for n in range(MOST_FAILURES + 2)}
+    statuses = {browser.post("/login", {"token": f"{n:020}"}).status_code for n in range(sessions.MOST_FAILURES + 2)}
     assert statuses == {401}
-    assert slept == [0.0] * MOST_FAILURES + [DELAY_S] * 2
+    assert slept == [0.0] * sessions.MOST_FAILURES + [sessions.DELAY_S] * 2
     assert browser.post("/login", {"token": ACTOR}).status_code == 303
-    assert len(slept) == MOST_FAILURES + 2
+    assert len(slept) == sessions.MOST_FAILURES + 2
 
 
 def test_few_tokens_are_checked_at_once(served, monkeypatch):
@@ -130,9 +120,9 @@ def test_few_tokens_are_checked_at_once(served, monkeypatch):
 
 
 def test_sessions_of_one_token_end_no_session_of_another_token():
-    opened = Sessions()
+    opened = sessions.Sessions()
     other = opened.begin(visitor(), "another")
-    named = [opened.begin(visitor(), "one") for _ in range(MOST_OF_A_TOKEN + 1)]
+    named = [opened.begin(visitor(), "one") for _ in range(sessions.MOST_OF_A_TOKEN + 1)]
     assert [opened.find(name) is not None for name in (other, named[0], named[1])] == [True, False, True]
 
 
@@ -152,19 +142,19 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(page):
 
 def test_a_session_ends_after_a_day():
     now_s = [0.0]
-    opened = Sessions(lambda: now_s[0])
+    opened = sessions.Sessions(lambda: now_s[0])
     name = opened.begin(visitor(), LOOKER)
-    now_s[0] = LONGEST_S - 1
+    now_s[0] = sessions.LONGEST_S - 1
     assert opened.find(name) is not None
-    now_s[0] = LONGEST_S
+    now_s[0] = sessions.LONGEST_S
     assert opened.find(name) is None
     assert len(opened) == 0
 
 
 def test_sessions_are_bounded_and_the_oldest_one_ends():
-    opened = Sessions()
-    named = [opened.begin(visitor(), str(n)) for n in range(MOST_SESSIONS + 1)]
-    assert len(opened) == MOST_SESSIONS
+    opened = sessions.Sessions()
+    named = [opened.begin(visitor(), str(n)) for n in range(sessions.MOST_SESSIONS + 1)]
+    assert len(opened) == sessions.MOST_SESSIONS
     assert opened.find(named[0]) is None
     assert opened.find(named[1]) is not None
 
@@ -238,7 +228,7 @@ def test_event_streams_are_bounded_and_pages_are_shown_beside(served):
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(ask(served.port, "/events", cookie)) for _ in range(300)]
         statuses = [status_of(stream) for stream in streams]
-        assert statuses.count(200) == MOST_STREAMS_OF_ONE
+        assert statuses.count(200) == sessions.MOST_STREAMS_OF_ONE
         assert set(statuses) <= {200, 429, 503, 0}
         with ask(served.port, "/", cookie) as other:
             assert status_of(other) == 200, "refused streams hold no connection"
@@ -328,10 +318,10 @@ def test_an_answer_that_takes_too_long_is_given_up(served, monkeypatch):
 
 
 def test_streams_of_all_sessions_are_bounded():
-    opened = Sessions()
-    for _ in range(sessions.MOST_STREAMS // MOST_STREAMS_OF_ONE):
+    opened = sessions.Sessions()
+    for _ in range(sessions.MOST_STREAMS // sessions.MOST_STREAMS_OF_ONE):
         found = opened.find(opened.begin(visitor(), LOOKER))
-        for _ in range(MOST_STREAMS_OF_ONE):
+        for _ in range(sessions.MOST_STREAMS_OF_ONE):
             opened.open_stream(found)
     with pytest.raises(TooManyOpen, match="Event streams: 64 at most"):
         opened.open_stream(opened.find(opened.begin(visitor(), LOOKER)))

@@ -7,13 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    CoordinatorNotAvailable,
-    CoordinatorUnreachable,
-    GroupIdNotFound,
-    OutageTooLong,
-)
+from coordinator.protocol import errors
 from sharegroup.web import outages, site
 from sharegroup.web.outages import Waiting
 from sharegroup.web.site import AWAY
@@ -34,10 +28,10 @@ LOOKS = {
 KNOWN = ("/", "/group")
 """The pages of which something is known without a call."""
 AWAY_ERRORS = (
-    BrokerNotReachable(addresses="b:1", timeout_ms=1, reason="refused"),
-    CoordinatorUnreachable(endpoints="c:1", reason="refused"),
-    CoordinatorNotAvailable(group_id="billing", reason="it waits"),
-    OutageTooLong(group_id="billing", timeout_ms=1, reason="refused", addresses="b:1", log=""),
+    errors.BrokerNotReachable(addresses="b:1", timeout_ms=1, reason="refused"),
+    errors.CoordinatorUnreachable(endpoints="c:1", reason="refused"),
+    errors.CoordinatorNotAvailable(group_id="billing", reason="it waits"),
+    errors.OutageTooLong(group_id="billing", timeout_ms=1, reason="refused", addresses="b:1", log=""),
 )
 SAYS = "The Kafka brokers (fake:9092) have not answered since"
 
@@ -145,7 +139,7 @@ def test_a_coordinator_is_reported_after_seconds_without_an_answer(page, monkeyp
     now_s, told = [1_000.0], []
     monkeypatch.setattr(outages.time, "time", lambda: now_s[0])
     page.watch.tell(lambda number: told.append(number))
-    for error, is_answer in ((AWAY_ERRORS[1], False), (GroupIdNotFound(group_id="x"), True), (None, True)):
+    for error, is_answer in ((AWAY_ERRORS[1], False), (errors.GroupIdNotFound(group_id="x"), True), (None, True)):
         waiting = page.watch.waiting
         try:
             with waiting.asking():
