@@ -46,7 +46,7 @@ class Acquired:
         """From now on polls may return the records. Returns the offsets without a record, for the next request."""
         self._is_taken_in = True
         unread, self.unread = self.unread, []
-        self._drop_lost()
+        self.drop(self._lost)
         lost = {(acks.topic_id, acks.partition) for acks in self._lost}
         return [each for each in unread if (each.topic_id, each.key[1]) not in lost]
 
@@ -81,17 +81,14 @@ class Acquired:
             return  # the renewal may not have named it
         self._lost += lost
         if self._is_taken_in:
-            self._drop_lost()
+            self.drop(self._lost)
         self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self.partitions)), renewal.joins
 
     def drop_later(self, gone: PartitionAcks) -> None:
         """Drop what was given back, also of what is not read yet."""
         self._lost.append(gone)
         if self._is_taken_in:
-            self._drop_lost()
-
-    def _drop_lost(self) -> None:
-        self.drop(self._lost)
+            self.drop(self._lost)
 
     def drop(self, gone: Iterable[PartitionAcks]) -> None:
         """Drop the records of these ranges. A run can be shortened at its front only. So a run is dropped as a whole

@@ -24,7 +24,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.log_lines import log_as_chosen
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
-from share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
+from share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, Departure, committed
 from share_consumer.arguments import (
     ERRONEOUS,
     INVALID,
@@ -38,10 +38,8 @@ from share_consumer.arguments import (
     wrong_topics,
 )
 from share_consumer.callbacks import Callbacks
-from share_consumer.departure import Departure
-from share_consumer.dropped import dropped
 from share_consumer.errors import NoteInImplicitMode, SignalInImplicitMode, kafka_exception, one_of
-from share_consumer.fetching import FetchAnswer
+from share_consumer.fetching import FetchAnswer, Fetcher
 from share_consumer.hand_over import HandOver
 from share_consumer.implicit import ImplicitInFlight
 from share_consumer.in_flight import InFlight
@@ -54,6 +52,7 @@ from share_consumer.sending import Sending
 from share_consumer.single_thread import SingleThread
 from share_consumer.supply import LONGEST_WAIT_S, Supply
 from share_consumer.waiting import Waiting
+from share_consumer.worker import Worker
 from share_source.executor.range_cursor import Key
 
 LOGGERS = ("coordinator", "share_consumer", "share_source")
@@ -68,6 +67,24 @@ def _serve(callbacks: Callbacks, options: ConsumerOptions) -> None:
     so that Python collects a dropped consumer at once."""
     if callbacks:
         callbacks.serve(options.client_config)
+
+
+def _end(
+    pid: int, renewer: Renewer, fetcher: Fetcher, worker: Worker, acknowledgements: Acknowledgements, member: Membership
+) -> None:
+    """End the threads and the membership of a consumer that the program dropped without close(). Its records are
+    released; for those that no poll has returned, the delivery does not count as a try. In a fork, which has no such
+    threads, nothing happens."""
+    if os.getpid() != pid:
+        return
+    for thread in (renewer, fetcher, worker):
+        thread.close()
+
+    def leave() -> None:
+        fetcher.leave()
+        member.close()
+
+    acknowledgements.close(leave)
 
 
 class ShareConsumer:
@@ -111,7 +128,7 @@ class ShareConsumer:
         self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell, departure)
         self._lock_timeout_ms: int | None = None
         ends = (self._renewer, *self._supply.threads, self._acknowledgements, self._membership)
-        self._dropped = weakref.finalize(self, dropped, os.getpid(), *ends)
+        self._dropped = weakref.finalize(self, _end, os.getpid(), *ends)
         self._dropped.atexit = False
 
     def __repr__(self) -> str:

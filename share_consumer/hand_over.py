@@ -8,7 +8,7 @@ acknowledges it like any other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Messages
@@ -51,7 +51,8 @@ class HandOver:
 
     def messages(self) -> Messages:
         """Take the records for a poll. Raises what a deserializer raises."""
-        _deserialize(self._raws, *self._deserializers)
+        for raw in self._raws:
+            _deserialize(raw, *self._deserializers)
         self.returned = messages = self._waiting
         self._waiting, self._raws = [], []
         return Messages._from_list(messages) if messages else Messages()  # type: ignore[arg-type]  # as confluent's
@@ -62,16 +63,9 @@ class HandOver:
             self._waiting, self.returned = self.returned, []
 
 
-def _deserialize(raws: Iterable[_Raw], key: Deserializer | None, value: Deserializer | None) -> None:
-    """Deserialize keys and values in place. The key comes first, since its deserializer may prepare the value's. An
+def _deserialize(raw: _Raw, key: Deserializer | None, value: Deserializer | None) -> None:
+    """Deserialize key and value in place. The key comes first, since its deserializer may prepare the value's. An
     interrupted call can be repeated."""
-    if key is None and value is None:
-        return
-    for raw in raws:
-        _deserialize_one(raw, key, value)
-
-
-def _deserialize_one(raw: _Raw, key: Deserializer | None, value: Deserializer | None) -> None:
     message = raw.message
     context = SerializationContext(message.topic() or "", MessageField.KEY, headers_of(message))
     code = KafkaError._KEY_DESERIALIZATION

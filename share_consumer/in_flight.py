@@ -10,6 +10,7 @@ later ones of its partition that have no outcome."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,35 +36,21 @@ class Outcome(NamedTuple):
 RENEW = Outcome(AcknowledgeType.RENEW)
 
 
+@dataclass(slots=True, eq=False)
 class _Partition:
     """The records of one partition that are in flight, by offset."""
 
-    __slots__ = (
-        "automatic",
-        "counts",
-        "given_back",
-        "in_progress",
-        "messages",
-        "outcomes",
-        "released",
-        "signalled",
-        "signals",
-        "topic_id",
-        "unlocked",
-    )
-
-    def __init__(self, topic_id: str) -> None:
-        self.topic_id = topic_id
-        self.messages: dict[int, Message] = {}
-        self.counts: dict[int, int] = {}
-        self.outcomes: dict[int, Outcome] = {}
-        self.automatic: dict[int, AcknowledgeType] = {}
-        self.unlocked: set[int] = set()
-        self.signals: dict[int, str | None] = {}
-        self.in_progress: set[int] = set()
-        self.signalled: set[int] = set()
-        self.given_back: set[int] = set()
-        self.released: set[int] = set()
+    topic_id: str
+    messages: dict[int, Message] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    automatic: dict[int, AcknowledgeType] = field(default_factory=dict)
+    unlocked: set[int] = field(default_factory=set)
+    signals: dict[int, str | None] = field(default_factory=dict)
+    in_progress: set[int] = field(default_factory=set)
+    signalled: set[int] = field(default_factory=set)
+    given_back: set[int] = field(default_factory=set)
+    released: set[int] = field(default_factory=set)
 
     def decide(self, offset: int, outcome: Outcome) -> None:
         self.outcomes[offset] = outcome

@@ -116,8 +116,7 @@ class Membership:
                 _log.warning(
                     "share group %s: topic %s, to which this ShareConsumer subscribes, does not exist, or may not be "
                     "seen: no records come from it until it does. Correct the name, or create it",
-                    self._options.group_id,
-                    topic,
+                    *(self._options.group_id, topic),
                 )
 
     def _join(self, client: CoordinatorClient, topics: tuple[str, ...]) -> MemberSession:

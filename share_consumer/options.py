@@ -7,8 +7,8 @@ is refused here, by the same exception; no I/O."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,21 +90,10 @@ _NOT_APPLICABLE = "`{}` is not applicable for share consumer"
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
-            "auto.offset.reset",
-            "consume.callback.max.messages",
-            "enable.auto.commit",
-            "enable.partition.eof",
-            "fetch.error.backoff.ms",
-            "fetch.queue.backoff.ms",
-            "group.instance.id",
-            "group.protocol",
-            "group.remote.assignor",
-            "isolation.level",
-            "message.copy.max.bytes",
-            "partition.assignment.strategy",
-            "queued.max.messages.kbytes",
-            "queued.min.messages",
-            "topic.blacklist",
+            *("auto.offset.reset", "consume.callback.max.messages", "enable.auto.commit", "enable.partition.eof"),
+            *("fetch.error.backoff.ms", "fetch.queue.backoff.ms", "group.instance.id", "group.protocol"),
+            *("group.remote.assignor", "isolation.level", "message.copy.max.bytes", "partition.assignment.strategy"),
+            *("queued.max.messages.kbytes", "queued.min.messages", "topic.blacklist"),
         ),
         _NOT_APPLICABLE,
     ),
@@ -133,6 +122,15 @@ _TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metad
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
 _END_OF_CHECK = "sharegroup.end.of.check"
 _UNKNOWN = re.compile(r'No such configuration property: "(.*)"')
+
+
+@contextmanager
+def _invalid_argument() -> Iterator[None]:
+    """A context in which a named error becomes a KafkaException (_INVALID_ARG)."""
+    try:
+        yield
+    except ShareGroupError as error:
+        raise kafka_exception(error, KafkaError._INVALID_ARG) from error
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -167,6 +165,7 @@ class ConsumerOptions(GroupOptions):
         return {**shown, "kafka_config": redacted(self.kafka_config)}
 
     @classmethod
+    @_invalid_argument()
     def parse(cls, given: Mapping[str, Any]) -> ConsumerOptions:
         """Returns the options in the constructor's configuration.
 
@@ -189,8 +188,8 @@ class ConsumerOptions(GroupOptions):
         name = texts.pop(MEMBER_NAME.name, "")
         as_given = {key: others.get(key, "") for key in texts}
         if any(is_javas_alone(key) for key in texts):
-            texts = as_given = _in_librdkafkas_words(texts)
-        _check_numbers(texts)
+            texts = as_given = dict(to_librdkafka(texts, {}, prefix="", forbidden={}))
+        check_numbers(texts)
         ours = (*GROUP_PREFIXES, MEMBER_NAME.name)
         nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(ours)]
         checked = _check_properties({**dict.fromkeys(nulls), **as_given, **of_topics}, own)
@@ -198,15 +197,16 @@ class ConsumerOptions(GroupOptions):
             **{str(key): _text(str(key), value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()},
             **texts,
         }
-        try:
-            _check_together(texts, checked)
-            own_fields: dict[str, Any] = {
-                "max_progress_batches": int(PROGRESS_BATCHES.parse(progress)),
-                "member_name": str(MEMBER_NAME.parse(name)),
-            }
-            return cls(**_parsed(texts, own), **beside_fields(beside), **own_fields)
-        except ShareGroupError as error:
-            raise kafka_exception(error, KafkaError._INVALID_ARG) from error
+        _check_together(texts, checked)
+        callbacks = (key for key in ("error_cb", "stats_cb", "throttle_cb", "logger") if beside.get(key) is not None)
+        return cls(
+            max_progress_batches=int(PROGRESS_BATCHES.parse(progress)),
+            member_name=str(MEMBER_NAME.parse(name)),
+            key_deserializer=beside.get("key.deserializer"),
+            value_deserializer=beside.get("value.deserializer"),
+            callbacks={key: beside[key] for key in callbacks},
+            **_parsed(texts, own),
+        )
 
 
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,31 +228,6 @@ def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
             if given[key] is not None and not callable(given[key]):
                 raise TypeError(f"expected {key} property as a callable function")
     return beside
-
-
-def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns these settings by the fields of ConsumerOptions."""
-    return {
-        "key_deserializer": beside.get("key.deserializer"),
-        "value_deserializer": beside.get("value.deserializer"),
-        "callbacks": {
-            key: beside[key] for key in ("error_cb", "stats_cb", "throttle_cb", "logger") if beside.get(key) is not None
-        },
-    }
-
-
-def _in_librdkafkas_words(texts: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return dict(to_librdkafka(texts, {}, prefix="", forbidden={}))
-    except ShareGroupError as error:
-        raise kafka_exception(error, KafkaError._INVALID_ARG) from error
-
-
-def _check_numbers(texts: Mapping[str, str]) -> None:
-    try:
-        check_numbers(texts)
-    except ShareGroupError as error:
-        raise kafka_exception(error, KafkaError._INVALID_ARG) from error
 
 
 def _text(key: str, value: Any) -> str:

@@ -105,23 +105,20 @@ class Renewer:
 
     def renew(self) -> None:
         with self._renewing:
-            self._renew()
-
-    def _renew(self) -> None:
-        began_s, joins = time.monotonic(), self._membership.joins
-        if not (partitions := self._named()):
-            return
-        reply = self._ask(partitions)
-        lost, capped = list(done(partitions, reply.done_below)), reply.capped
-        if refused := reply.errors:
-            for acks in _single_ranges(self._named()):
-                if f"{acks.topic_id}:{acks.partition}" in refused:
+            began_s, joins = time.monotonic(), self._membership.joins
+            if not (partitions := self._named()):
+                return
+            reply = self._ask(partitions)
+            lost, capped = list(done(partitions, reply.done_below)), reply.capped
+            if refused := reply.errors:
+                held = (each for each in self._named() if f"{each.topic_id}:{each.partition}" in refused)
+                for acks in (msgspec.structs.replace(each, batches=(of,)) for each in held for of in each.batches):
                     alone = self._ask((acks,))
                     lost += [acks] if alone.errors else done((acks,), alone.done_below)
                     capped += alone.capped
-            logger.info("could not renew locks: %s; %d of these ranges are lost", refused, len(lost))
-        if (renewed := self._renewed()) is not None:
-            renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
+                logger.info("could not renew locks: %s; %d of these ranges are lost", refused, len(lost))
+            if (renewed := self._renewed()) is not None:
+                renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
 
     def _ask(self, partitions: tuple[PartitionAcks, ...]) -> AcknowledgeReply:
         reply: AcknowledgeReply = self._membership.call(lambda who: Acknowledge(**who, partitions=partitions))
@@ -142,9 +139,3 @@ def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Ite
         below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]
         if below:
             yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=tuple(below))
-
-
-def _single_ranges(partitions: Iterable[PartitionAcks]) -> Iterator[PartitionAcks]:
-    for acks in partitions:
-        for batch in acks.batches:
-            yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=(batch,))

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from math import inf
 
 from coordinator.protocol.values import AcknowledgeType
+from share_consumer.acknowledgements import Departure
 from share_consumer.ahead import Ahead
-from share_consumer.departure import Departure
 from share_consumer.fetching import Answered, FetchAnswer, Fetcher, Wanted
 from share_consumer.membership import Membership
 from share_consumer.options import ConsumerOptions

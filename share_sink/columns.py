@@ -10,18 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from share_sink.errors import MissingColumn, WrongColumn
 
@@ -33,8 +22,8 @@ RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST)
 RECORD = (KEY, VALUE, HEADERS)
 """The columns that a dead letter copies: from the row if it has the column, else from the source record."""
 
-_INT = (ByteType, ShortType, IntegerType)
-_BYTES = (BinaryType, StringType)
+_INT = (types.ByteType, types.ShortType, types.IntegerType)
+_BYTES = (types.BinaryType, types.StringType)
 _AS_IT_CAME = "Keep it as it came from the source."
 _ADD = "Add the column acknowledgement: accept, release, reject, defer or null, which is accept."
 _KEEP = "Keep the column {} as it came from the source: name it in select, and in the schema of mapInPandas."
@@ -44,24 +33,28 @@ _RENAME = "Rename or drop it: a dead letter copies this column, and without it t
 @dataclass(frozen=True)
 class _Wanted:
     text: str
-    types: tuple[type[DataType], ...]
+    kinds: tuple[type[types.DataType], ...]
     instead: str = _AS_IT_CAME
 
 
 _REQUIRED: dict[str, _Wanted] = {
-    TOPIC: _Wanted("string", (StringType,)),
+    TOPIC: _Wanted("string", (types.StringType,)),
     PARTITION: _Wanted("int", _INT),
-    OFFSET: _Wanted("bigint", (*_INT, LongType)),
+    OFFSET: _Wanted("bigint", (*_INT, types.LongType)),
     DELIVERY_COUNT: _Wanted("int", _INT),
-    DIGEST: _Wanted("bigint", (LongType,)),
-    ACKNOWLEDGEMENT: _Wanted("string", (StringType,), "It is accept, release, reject, defer or null, which is accept."),
+    DIGEST: _Wanted("bigint", (types.LongType,)),
+    ACKNOWLEDGEMENT: _Wanted(
+        "string", (types.StringType,), "It is accept, release, reject, defer or null, which is accept."
+    ),
 }
 _OPTIONAL: dict[str, _Wanted] = {
-    REASON: _Wanted("string", (StringType,), "Cast it to string."),
-    RELEASE_DELAY: _Wanted("int or bigint", (*_INT, LongType), "It is a number of milliseconds: cast it to bigint."),
+    REASON: _Wanted("string", (types.StringType,), "Cast it to string."),
+    RELEASE_DELAY: _Wanted(
+        "int or bigint", (*_INT, types.LongType), "It is a number of milliseconds: cast it to bigint."
+    ),
     KEY: _Wanted("binary or string", _BYTES, _RENAME),
     VALUE: _Wanted("binary or string", _BYTES, _RENAME),
-    HEADERS: _Wanted("array<struct<key:string,value:binary>>", (ArrayType,), _RENAME),
+    HEADERS: _Wanted("array<struct<key:string,value:binary>>", (types.ArrayType,), _RENAME),
 }
 
 
@@ -73,7 +66,7 @@ class Columns:
     column_indexes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schema: StructType, only: Collection[str] = ()) -> Columns:
+    def of(cls, schema: types.StructType, only: Collection[str] = ()) -> Columns:
         """Returns the sink's columns in this schema, or those that ``only`` names; other columns are ignored. As in
         Spark, names match in any case, unless two columns differ only in case.
 
@@ -87,12 +80,12 @@ class Columns:
             index = _column_index(schema, name, wanted)
             if index is not None:
                 found = schema[index].dataType
-                if not isinstance(found, wanted.types) or (name == HEADERS and not _are_headers(found)):
+                if not isinstance(found, wanted.kinds) or (name == HEADERS and not _are_headers(found)):
                     text = found.simpleString()
                     raise WrongColumn(column=name, found=text, wanted=wanted.text, instead=wanted.instead)
                 indexes[name] = index
         timestamps = _column_indexes(schema, TIMESTAMP)
-        if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, TimestampType):
+        if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, types.TimestampType):
             indexes[TIMESTAMP] = timestamps[0]
         return cls(indexes)
 
@@ -111,13 +104,13 @@ def check_rows(df: Any, call: str) -> None:
         raise TypeError(f"{call}() takes a batch, in the function of foreachBatch, and this is a stream")
 
 
-def _column_indexes(schema: StructType, name: str) -> list[int]:
+def _column_indexes(schema: types.StructType, name: str) -> list[int]:
     same = [index for index, column in enumerate(schema.names) if column.lower() == name.lower()]
     exact = [index for index in same if schema.names[index] == name]
     return exact or same
 
 
-def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
+def _column_index(schema: types.StructType, name: str, wanted: _Wanted) -> int | None:
     column_indexes = _column_indexes(schema, name)
     if len(column_indexes) > 1:
         raise WrongColumn(column=name, found="there twice", wanted=f"one {wanted.text}", instead="Drop one of them.")
@@ -128,8 +121,8 @@ def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
     return column_indexes[0] if column_indexes else None
 
 
-def _are_headers(actual: DataType) -> bool:
-    if not isinstance(actual, ArrayType) or not isinstance(actual.elementType, StructType):
+def _are_headers(actual: types.DataType) -> bool:
+    if not isinstance(actual, types.ArrayType) or not isinstance(actual.elementType, types.StructType):
         return False
     fields = [(field.name, type(field.dataType)) for field in actual.elementType]
-    return fields == [("key", StringType), ("value", BinaryType)]
+    return fields == [("key", types.StringType), ("value", types.BinaryType)]

@@ -15,7 +15,7 @@ from coordinator.protocol.option_errors import TableRefused
 from share_spark.border import named_errors_first
 
 if TYPE_CHECKING:
-    from share_sink.stream_arrow_writer import StreamArrowWriter
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 
 class ShareGroupDataSink(DataSource):
@@ -44,7 +44,7 @@ class ShareGroupDataSink(DataSource):
         return "sharegroup"
 
     @named_errors_first
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamArrowWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         from share_sink.sink import open_sink
         from share_sink.writer import ShareGroupStreamWriter
 

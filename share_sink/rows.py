@@ -15,6 +15,7 @@ from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
 from coordinator.protocol.errors import NeverDelivered
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.values import GIVES_BACK, LONGEST_DELAY_MS, LONGEST_REASON, AcknowledgeType
+from share_sink import errors
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
@@ -30,14 +31,6 @@ from share_sink.columns import (
     TOPIC,
     VALUE,
     Columns,
-)
-from share_sink.errors import (
-    IncompleteReceipt,
-    InvalidReleaseDelay,
-    NullHeader,
-    RenewRefused,
-    RowsOfAnotherGroup,
-    UnknownOutcome,
 )
 from share_sink.sink import Sink
 
@@ -87,7 +80,7 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
     for name, column in receipt.items():
         if column.null_count:
-            raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
+            raise errors.IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
     topic_id = _topic_ids(receipt, sink)
     outcome = _outcomes(_column(batch, columns, ACKNOWLEDGEMENT), receipt)
     return pa.table(
@@ -137,7 +130,7 @@ def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -
     rows = {name: _column(batch, columns, name).filter(rejected) for name in names}
     if HEADERS in names and (each := pc.list_flatten(rows[HEADERS])).null_count:
         at = pc.list_parent_indices(rows[HEADERS])[_first(each.is_null())].as_py()
-        raise NullHeader(row=_receipt_at(rows, at))
+        raise errors.NullHeader(row=_receipt_at(rows, at))
     return pa.table({**rows, TOPIC_ID: outcomes["topic_id"].combine_chunks().filter(rejected)})
 
 
@@ -157,7 +150,7 @@ def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
     found = [sink.topic_ids.get(digest) for digest in encoded.dictionary.to_pylist()]
     if None in found:
         row = _receipt_at(receipt, _first(pc.equal(encoded.indices, found.index(None))))
-        raise RowsOfAnotherGroup(group_id=sink.options.group_id, rows=f"The row of {row} is")
+        raise errors.RowsOfAnotherGroup(group_id=sink.options.group_id, rows=f"The row of {row} is")
     names = pa.array([sink.opened.topics[topic_id] for topic_id in found if topic_id], pa.string())
     others = pc.not_equal(names.take(encoded.indices), receipt[TOPIC])
     if pc.any(others).as_py():
@@ -173,7 +166,9 @@ def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
     if indexes.null_count > words.null_count:
         unknown = _first(pc.and_(words.is_valid(), indexes.is_null()))
         row, value = _receipt_at(receipt, unknown), words[unknown].as_py()
-        raise RenewRefused(row=row) if value == "renew" else UnknownOutcome(row=row, value=repr(value[:80]))
+        raise (
+            errors.RenewRefused(row=row) if value == "renew" else errors.UnknownOutcome(row=row, value=repr(value[:80]))
+        )
     return pa.array(map(int, _WORDS.values()), pa.int8()).take(pc.fill_null(indexes, 0))
 
 
@@ -185,7 +180,9 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
     wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LONGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
         first = _first(wrong)
-        raise InvalidReleaseDelay(row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LONGEST_DELAY_MS)
+        raise errors.InvalidReleaseDelay(
+            row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LONGEST_DELAY_MS
+        )
     return delay
 
 

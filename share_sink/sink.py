@@ -82,15 +82,11 @@ def telling_the_group(options: SinkOptions) -> Iterator[None]:
     try:
         yield
     except ShareGroupError as error:
-        if not error.retriable and error.kafka_error != "COORDINATOR_NOT_AVAILABLE":
-            _tell(options, error)
+        client = _made.get(_key(options))
+        if client is not None and not error.retriable and error.kafka_error != "COORDINATOR_NOT_AVAILABLE":
+            who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
+            tell_ending(client, options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
         raise
-
-
-def _tell(options: SinkOptions, error: ShareGroupError) -> None:
-    if (client := _made.get(_key(options))) is not None:
-        who = {"client_host": client_text(socket.gethostname()), "client_pid": driver_pid()}
-        tell_ending(client, options.group_id, error, checkpoint=client_text(options.checkpoint), **who)
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:

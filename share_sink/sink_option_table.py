@@ -50,17 +50,8 @@ _ON_READ = "Set it on readStream."
 REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         (
-            "subscribe",
-            "subscribePattern",
-            "assign",
-            "startingOffsets",
-            "maxOffsetsPerTrigger",
-            "minPartitions",
-            "maxRecordsPerPartition",
-            "includeHeaders",
-            "failOnDataLoss",
-            "view",
-            "kafkaConsumer.pollTimeoutMs",
+            *("subscribe", "subscribePattern", "assign", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions"),
+            *("maxRecordsPerPartition", "includeHeaders", "failOnDataLoss", "view", "kafkaConsumer.pollTimeoutMs"),
         ),
         (_SOURCE, _ON_READ),
     ),
@@ -81,10 +72,7 @@ _LOSSLESS = "A dead letter counts as written when all replicas have it, once. Re
 OWNED: dict[str, str] = {
     **dict.fromkeys(
         (
-            "acks",
-            "request.required.acks",
-            "enable.idempotence",
-            "enable.gapless.guarantee",
+            *("acks", "request.required.acks", "enable.idempotence", "enable.gapless.guarantee"),
             "delivery.report.only.error",
         ),
         _LOSSLESS,

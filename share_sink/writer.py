@@ -11,10 +11,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coordinator.protocol.errors import ShareGroupError, UnsafeDirectory
@@ -25,11 +27,18 @@ from share_sink.archive.batches import StagedBatch, check_files, discard_write, 
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of, telling_the_group
-from share_sink.stream_arrow_writer import StreamArrowWriter
 from share_spark.border import named_errors_first
 from share_spark.log import log_for_query
 from share_spark.task_client import tell_task_error
 from share_spark.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, TaskPlan, noted, query_name
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+
+    class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
+        """A stream's writer in Spark 4.0, which passes Arrow batches to it, too (docs/trust/facts.md, S27)."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -69,15 +78,24 @@ class TaskOutcomes(WriterCommitMessage):
     files: tuple[str, ...] = ()
 
 
-class ShareGroupStreamWriter(StreamArrowWriter):
-    """The writer of ``df.writeStream.format("sharegroup")``."""
+class _TaskWriter:
+    """What both writers do in a task."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
     @named_errors_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write_or_tell(self._sink, iterator)
+        """As :func:`write_task`. A named error reaches the group as well."""
+        try:
+            return write_task(self._sink, iterator)
+        except ShareGroupError as error:
+            tell_task_error(_plans_of(self._sink, TaskContext.get()), error)
+            raise
+
+
+class ShareGroupStreamWriter(_TaskWriter, StreamArrowWriter):
+    """The writer of ``df.writeStream.format("sharegroup")``."""
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -89,15 +107,8 @@ class ShareGroupStreamWriter(StreamArrowWriter):
         abort_batch(self._sink, messages)
 
 
-class ShareGroupBatchWriter(DataSourceArrowWriter):
+class ShareGroupBatchWriter(_TaskWriter, DataSourceArrowWriter):
     """The writer of ``df.write.format("sharegroup")`` in foreachBatch. Only the tasks know the batch of their rows."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    @named_errors_first
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write_or_tell(self._sink, iterator)
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -107,15 +118,6 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
     @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort_batch(self._sink, messages)
-
-
-def _write_or_tell(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
-    """As :func:`write_task`. A named error reaches the group as well."""
-    try:
-        return write_task(sink, batches)
-    except ShareGroupError as error:
-        tell_task_error(_plans_of(sink, TaskContext.get()), error)
-        raise
 
 
 def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
@@ -238,10 +240,7 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
         _log.warning(
             "share group %s, %s: %s record(s) were not acknowledged, since the query no longer holds them at their "
             "deliveryCount (they were delivered again, or are done): %s%s",
-            group_id,
-            batch,
-            staged.stale,
-            ", ".join(staged.stale_sample),
+            *(group_id, batch, staged.stale, ", ".join(staged.stale_sample)),
             ", ..." if staged.stale > len(staged.stale_sample) else "",
         )
 
@@ -255,10 +254,7 @@ def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int
             "share group %s, %s: %d record(s) have different outcomes (%s). They are released, and given up after "
             "share.delivery.count.limit releases: give each record one outcome, in one row of one acknowledge() or "
             "save() (an explode or a join may have made several rows of a record)",
-            group_id,
-            batch,
-            sum(contradicting.values()) + contradicted,
-            "; ".join(found),
+            *(group_id, batch, sum(contradicting.values()) + contradicted, "; ".join(found)),
         )
 
 

@@ -27,17 +27,12 @@ def tell_held_back(
         once.log.info(
             "%s waits for partitions of the ordered share group %s, which other members hold: %s. It gets its part of "
             "the partitions when they are free, and all if the others leave.",
-            member,
-            group_id,
-            "; ".join(reply.holders),
+            *(member, group_id, "; ".join(reply.holders)),
         )
     if reply.limited_by and once.changes("limit", reply.limited_by):
         once.log.info(
             "%s gets no records at the moment: %s of share group %s (`sharegroup configs list --group %s`)",
-            member,
-            WHY.get(reply.limited_by, reply.limited_by),
-            group_id,
-            group_id,
+            *(member, WHY.get(reply.limited_by, reply.limited_by), group_id, group_id),
         )
     if not (reply.held_back or acquired) or not once.changes("held back", bool(reply.held_back)):
         return
@@ -45,9 +40,7 @@ def tell_held_back(
         once.log.warning(
             "%s gets no records: %d of them wait for their dead letters. It goes on when dead letters are "
             "written; `sharegroup doctor --group %s` says why they are not.",
-            member,
-            reply.held_back,
-            group_id,
+            *(member, reply.held_back, group_id),
         )
     else:
         once.log.info("%s gets records again: dead letters are written", member)

@@ -95,10 +95,9 @@ REFUSED: dict[str, tuple[str, str]] = {
         ("it is an option of the sink.", "Set it on writeStream."),
     ),
     "groupIdPrefix": ("the queries of a share group name the same group.", "Use kafka.group.id."),
-    "startingTimestamp": (_NEW_GROUPS, "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS."),
-    "startingOffsetsByTimestamp": (
-        _NEW_GROUPS,
-        "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS.",
+    **dict.fromkeys(
+        ("startingTimestamp", "startingOffsetsByTimestamp"),
+        (_NEW_GROUPS, "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS."),
     ),
     "startingOffsetsByTimestampStrategy": (_NEW_GROUPS, "Remove it."),
     "endingTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),

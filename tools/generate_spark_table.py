@@ -29,7 +29,7 @@ from pyspark.sql import datasource
 from pyspark.sql.worker import plan_data_source_read
 from pyspark_sharegroup import DefaultSource
 from share_source.arrow_schema import spark_schema
-from share_sink.stream_arrow_writer import StreamArrowWriter
+from share_sink.writer import StreamArrowWriter
 from tests.support.spark_features import connects, has_processing_time, replays
 
 options = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "g", "subscribe": "t"}

@@ -212,10 +212,13 @@ def archive_dataset(path: str) -> ds.Dataset:
 def _plan(archive: ArchiveLocation, entry: _Entry, files: Sequence[str]) -> dict[str, list[str]]:
     """Returns for each new file the tasks' files to merge into it, in the order of the tasks."""
     sizes = _sizes(archive, files)
+    by_topic: dict[str, list[str]] = {}
+    for file in files:
+        by_topic.setdefault(file.split("/")[-2], []).append(file)  # its folder, topic=NAME
     today = datetime.now(timezone.utc).date().isoformat()
     return {
         f"date={today}/{topic}/{entry.name}-{number}.parquet": sources
-        for topic, of_topic in _by_topic(files).items()
+        for topic, of_topic in by_topic.items()
         for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES))
     }
 
@@ -226,14 +229,6 @@ def _sizes(archive: ArchiveLocation, files: Sequence[str]) -> dict[str, int]:
     if missing:
         raise ArchiveRowsMissing(path=without_secrets(archive.location), count=len(missing), example=missing[0])
     return {file: info.size for file, info in infos.items()}
-
-
-def _by_topic(files: Sequence[str]) -> dict[str, list[str]]:
-    """The files by their folder, ``topic=NAME``."""
-    by_topic: dict[str, list[str]] = {}
-    for file in files:
-        by_topic.setdefault(file.split("/")[-2], []).append(file)
-    return by_topic
 
 
 def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> Iterator[list[str]]:
@@ -335,10 +330,8 @@ def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) ->
 
 def delete_file(archive: ArchiveLocation, file: str) -> None:
     """Delete a file if it exists."""
-    try:
+    with suppress(FileNotFoundError):
         archive.files.delete_file(archive.at(file))
-    except FileNotFoundError:
-        return
 
 
 def _clear(archive: ArchiveLocation, folder: str) -> None:

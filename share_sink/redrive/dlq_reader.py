@@ -236,13 +236,10 @@ def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, in
 def _bounds(consumer: Any, topic: str, partition: int) -> tuple[int, int]:
     """Returns the first offset and the exclusive end of a partition. Asks again while its leader changes, as just after
     the topic was created."""
-    asking = retry_until(NO_PROGRESS_S, wait_fixed(0.1), retry_if_exception(_has_old_leader))
+    has_old_leader = retry_if_exception(lambda e: isinstance(e, KafkaException) and e.args[0].code() in OLD_LEADER)
+    asking = retry_until(NO_PROGRESS_S, wait_fixed(0.1), has_old_leader)
     low, high = asking(consumer.get_watermark_offsets, TopicPartition(topic, partition), NO_PROGRESS_S)
     return low, high
-
-
-def _has_old_leader(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in OLD_LEADER
 
 
 def _next_of(consumer: Any, most: int) -> list[Any]:

@@ -21,16 +21,7 @@ from coordinator.config.kafka_options import PREFIX
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
 from coordinator.kafka.cluster_metadata import metadata_and_rights
 from coordinator.kafka.librdkafka import new_client
-from coordinator.protocol.errors import (
-    DeadLetterTopicMissing,
-    DeadLetterTopicNotAuthorized,
-    DeadLetterTopicSubscribed,
-    InvalidKafkaConfig,
-    InvalidStartingOffsets,
-    TopicNotAuthorized,
-    UnknownPartition,
-    UnknownTopic,
-)
+from coordinator.protocol import errors
 from coordinator.protocol.topic_names import matches
 from share_source.errors import ReadDenied
 from share_source.executor.consumers import client_config
@@ -77,11 +68,11 @@ def check_clients(options: SourceOptions) -> None:
     del config["bootstrap.servers"]  # it connects nowhere
     try:
         new_client(Consumer, config).close()
-    except InvalidKafkaConfig as error:
+    except errors.InvalidKafkaConfig as error:
         written = getattr(options.kafka_config, "written", {})
         key = str(error.fields["key"])
         named = key if key.startswith("(") else PREFIX + written.get(key, key)
-        raise InvalidKafkaConfig(key=named, reason=error.fields["reason"]) from None
+        raise errors.InvalidKafkaConfig(key=named, reason=error.fields["reason"]) from None
 
 
 def check_cluster(options: SourceOptions) -> str:
@@ -111,7 +102,7 @@ def check_cluster(options: SourceOptions) -> str:
         _check_dead_letter_topic(options, topics, rights)
     is_matched = options.topic_pattern is not None and matches(options.topic_pattern, dead_letters)
     if dead_letters and (dead_letters in named or is_matched):
-        raise DeadLetterTopicSubscribed(topic=dead_letters)
+        raise errors.DeadLetterTopicSubscribed(topic=dead_letters)
     _tell_of_leaders(metadata, named)
     return str(metadata.cluster_id or options.bootstrap_servers)
 
@@ -133,11 +124,11 @@ def _check_dead_letter_topic(
     allowed = rights.get(dead_letters)
     if not exists(topics, dead_letters):
         if allowed is not None and not allowed:
-            raise DeadLetterTopicNotAuthorized(topic=dead_letters, what="see")
+            raise errors.DeadLetterTopicNotAuthorized(topic=dead_letters, what="see")
         if not config.errors_deadletterqueue_auto_create_topics_enable:
-            raise DeadLetterTopicMissing(topic=dead_letters, addresses=options.bootstrap_servers)
+            raise errors.DeadLetterTopicMissing(topic=dead_letters, addresses=options.bootstrap_servers)
     elif allowed is not None and "WRITE" not in allowed:
-        raise DeadLetterTopicNotAuthorized(topic=dead_letters, what="write to")
+        raise errors.DeadLetterTopicNotAuthorized(topic=dead_letters, what="write to")
 
 
 def _tell_of_leaders(metadata: Any, topics: Iterable[str]) -> None:
@@ -164,9 +155,7 @@ def _tell_of_leaders(metadata: Any, topics: Iterable[str]) -> None:
         _log.warning(
             "a leader of the subscribed partitions can't be reached from this host at the address that it advertises, "
             "%s:%d (%s). If executors can't reach it either, tasks fail: correct advertised.listeners of the broker",
-            host,
-            port,
-            reason,
+            *(host, port, reason),
         )
 
 
@@ -182,13 +171,13 @@ def _check_topic(
     allowed = rights.get(topic)
     if not exists(topics, topic):
         if allowed is not None and not allowed:
-            raise TopicNotAuthorized(topic=topic)
-        raise UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
+            raise errors.TopicNotAuthorized(topic=topic)
+        raise errors.UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
     if allowed is not None and "READ" not in allowed:
         raise ReadDenied(topic=topic, reason="the principal may see the topic, but its ACLs have no READ")
     for partition in (options.assign or {}).get(topic, ()):
         if partition not in topics[topic].partitions:
-            raise UnknownPartition(topic=topic, partition=partition, partitions=len(topics[topic].partitions))
+            raise errors.UnknownPartition(topic=topic, partition=partition, partitions=len(topics[topic].partitions))
 
 
 def _check_starting_offsets(options: SourceOptions, topics: Mapping[str, Any]) -> None:
@@ -200,4 +189,4 @@ def _check_starting_offsets(options: SourceOptions, topics: Mapping[str, Any]) -
         for partition in by_partition:
             if count and int(partition) not in topics[topic].partitions:
                 reason = f"topic {topic} has no partition {partition} (it has {count})"
-                raise InvalidStartingOffsets(value=text, reason=reason)
+                raise errors.InvalidStartingOffsets(value=text, reason=reason)

@@ -90,8 +90,5 @@ def without(partitions: Iterable[PartitionPlan], damaged: Damaged) -> tuple[Part
 def _outside(held: AcquiredRange, first: int, last: int) -> list[AcquiredRange]:
     below = held._replace(last=min(held.last, first - 1))
     above = held._replace(first=max(held.first, last + 1))
-    return [
-        part
-        for part in ((below, above) if first <= held.last and last >= held.first else (held,))
-        if part.first <= part.last
-    ]
+    parts = (below, above) if first <= held.last and last >= held.first else (held,)
+    return [part for part in parts if part.first <= part.last]

@@ -31,11 +31,7 @@ def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None
         of_reason = [entry for entry in left_out if entry.reason == reason]
         _log.warning(
             "share group %s, plan %s: %d record(s) are not in the replayed batch (%s): %s",
-            group_id,
-            plan,
-            sum(entry.count for entry in of_reason),
-            reason,
-            named_left_out(of_reason),
+            *(group_id, plan, sum(entry.count for entry in of_reason), reason, named_left_out(of_reason)),
         )
 
 
@@ -68,12 +64,7 @@ def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], tota
     _log.warning(
         "share group %s, plan %s: an administrator (%s) altered the start offsets of %d share partition(s): %s%s. "
         "Acknowledgements of what the plan held there have no effect; the query goes on from the new offsets",
-        group_id,
-        plan,
-        who,
-        total,
-        ", ".join(where),
-        rest,
+        *(group_id, plan, who, total, ", ".join(where), rest),
     )
 
 
@@ -87,10 +78,7 @@ def warn_given_up(group_id: str, given_up: Iterable[GivenUp]) -> None:
         _log.warning(
             "share group %s archived %d record(s), which it does not deliver again, since %s: %s. With "
             "errors.deadletterqueue.topic.name set they become dead letters.",
-            group_id,
-            entry.count,
-            _REASONS[entry.disposition],
-            _named(ranges, entry.count),
+            *(group_id, entry.count, _REASONS[entry.disposition], _named(ranges, entry.count)),
         )
 
 

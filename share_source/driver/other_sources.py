@@ -28,16 +28,14 @@ def check_ours(offset: Any, starts_at: Any) -> None:
     is known and, for Spark's Kafka source, the startingOffsets that continue it."""
     if is_ours(offset):
         return
-    found = set(offset) if isinstance(offset, dict) else set()
+    found, said = set(offset) if isinstance(offset, dict) else set(), str(offset)[:200]
     if _is_kafka(offset):
-        raise CheckpointOfAnotherSource(
-            source="Spark's Kafka source", offset=_short(offset), then=_continued(starts_at)
-        )
+        raise CheckpointOfAnotherSource(source="Spark's Kafka source", offset=said, then=_continued(starts_at))
     if isinstance(offset, int):
         named = "a source whose offset is one number, as Spark's rate and socket sources have it"
     else:
         named = next((source for source, keys in _KEYS.items() if keys <= found), "another source")
-    raise CheckpointOfAnotherSource(source=named, offset=_short(offset), then="")
+    raise CheckpointOfAnotherSource(source=named, offset=said, then="")
 
 
 def is_ours(offset: Any) -> bool:
@@ -68,7 +66,3 @@ def _continued(starts_at: Any) -> str:
             f" To continue where it stopped, give a group that has not begun yet the option startingOffsets='{text}'."
         )
     return f" To continue where it stopped, give a group that has not begun yet startingOffsets from {where}."
-
-
-def _short(offset: Any) -> str:
-    return str(offset)[:200]

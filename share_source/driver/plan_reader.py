@@ -28,7 +28,7 @@ from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import DataLoss, ShareGroupError
-from coordinator.protocol.messages import LatestOffsets, NextPlan, PartitionPlan, PlanReply, StartPlan
+from coordinator.protocol.messages import LatestOffsets, NextPlan, PartitionPlan, Plan, PlanReply, StartPlan
 from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.repeated_lines import LogOnce
 from share_source.application import application
@@ -116,7 +116,22 @@ class PlanReader(DataSourceStreamReader):
         the plan's offset, or ``start`` if there is nothing to acquire. Raises ShareGroupError if the checkpoint is
         wrong, as of PlanOffset.parse, or if the coordinator refuses the request."""
         with self._telling_the_group():
-            return self._asked_offset(start, most)
+            offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
+            session = self._joined_as(offset.member_id)
+            reply = self._within_the_rate(session, offset.plan_id, most)
+            warn_given_up(self._options.group_id, reply.given_up)
+            self._warn_altered(offset.plan_id, reply)
+            self._counts.add(reply)
+            tell_breaker(self._once, reply.breaker)
+            group_id, acquired = self._options.group_id, bool(reply.plan.plan_id)
+            tell_held_back(self._once, "the query", group_id, reply, acquired=acquired)
+            if not reply.plan.plan_id:
+                self._pace.nothing()
+                return start
+            self._pace.busy()
+            end = plan_offset(offset.group_id, offset.member_id, reply.plan)
+            self._acquired = PlanOffset.parse(end, self._options.group_id)
+            return end
 
     @contextmanager
     def _telling_the_group(self) -> Iterator[None]:
@@ -127,24 +142,6 @@ class PlanReader(DataSourceStreamReader):
             if self._session is not None:
                 self._session.tell_ending(error)
             raise
-
-    def _asked_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
-        offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
-        session = self._joined_as(offset.member_id)
-        reply = self._within_the_rate(session, offset.plan_id, most)
-        warn_given_up(self._options.group_id, reply.given_up)
-        self._warn_altered(offset.plan_id, reply)
-        self._counts.add(reply)
-        tell_breaker(self._once, reply.breaker)
-        group_id, acquired = self._options.group_id, bool(reply.plan.plan_id)
-        tell_held_back(self._once, "the query", group_id, reply, acquired=acquired)
-        if not reply.plan.plan_id:
-            self._pace.nothing()
-            return start
-        self._pace.busy()
-        end = plan_offset(offset.group_id, offset.member_id, reply.plan)
-        self._acquired = PlanOffset.parse(end, self._options.group_id)
-        return end
 
     def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
         """Log altered start offsets once. The coordinator repeats them until the next plan is acquired."""
@@ -172,9 +169,7 @@ class PlanReader(DataSourceStreamReader):
             logger.warning(
                 "share group %s, plan %s: the batch is committed, and no sink decided some of its offsets. Before the "
                 "coordinator releases them, it checks that the log has a record at each: %d offset(s) left to check",
-                self._options.group_id,
-                start,
-                reply.undecided_left,
+                *(self._options.group_id, start, reply.undecided_left),
             )
 
     def _ask_next(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
@@ -225,11 +220,10 @@ class PlanReader(DataSourceStreamReader):
                 raise loss
             logger.warning("%s", loss)
         self._options.check_order(ordered=reply.ordered)
-        partitions = reply.plan.partitions
+        partitions, level = reply.plan.partitions, reply.isolation_level or session.isolation_level
         if offset != self._acquired:
-            partitions = self._without_damage(session, reply)
+            partitions = self._without_damage(session, reply.plan, level)
         plan_id = reply.plan.plan_id or offset.plan_id
-        level = reply.isolation_level or session.isolation_level
         tasks = self._tasks(partitions, plan_id, level, ordered=reply.ordered)
         plan = self._plan_of_tasks(session, plan_id)
         return [TaskPartition(task, plan) for task in tasks]
@@ -247,31 +241,23 @@ class PlanReader(DataSourceStreamReader):
             state_store="" if found is None else found.state_store,
         )
 
-    def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
+    def _without_damage(self, session: MemberSession, plan: Plan, level: str) -> tuple[PartitionPlan, ...]:
         """Returns the plan's partitions without the unreadable offsets, which are rejected first: a task of an earlier
         attempt may have failed on them, and tasks stage nothing of what they read. Raises ShareGroupError if the
         coordinator refuses the outcomes."""
-        partitions = reply.plan.partitions
-        task = self._task(
-            self._ranges_of(partitions, reply.plan.plan_id), reply.isolation_level or session.isolation_level
-        )
-        damaged = damaged_offsets(task)
+        damaged = damaged_offsets(self._task(self._ranges_of(plan.partitions, plan.plan_id), level))
         if not damaged:
-            return partitions
-        reject_damaged(session, partitions, damaged)
-        return without(partitions, damaged)
+            return plan.partitions
+        reject_damaged(session, plan.partitions, damaged)
+        return without(plan.partitions, damaged)
 
     def _ranges_of(self, partitions: Iterable[PartitionPlan], plan_id: str) -> tuple[PartitionRanges, ...]:
         group_id, incarnation = self._options.group_id, incarnation_of(plan_id)
         return tuple(
             PartitionRanges(
-                part.topic,
-                part.partition,
-                part.ranges,
-                part.topic_id,
-                receipt_digest(group_id, incarnation, part.topic_id),
+                p.topic, p.partition, p.ranges, p.topic_id, receipt_digest(group_id, incarnation, p.topic_id)
             )
-            for part in partitions
+            for p in partitions
         )
 
     def _tasks(

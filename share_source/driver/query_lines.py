@@ -48,9 +48,8 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
     for line in effective_configs(joined.configs, options.group_configs):
         _log.info("%s", line)
     log_joined(joined, options.group_configs)
-    joins_others = (
-        any(each.active and each.member_id != session.member_id for each in group.members) if group else False
-    )
+    members = group.members if group else ()
+    joins_others = any(each.active and each.member_id != session.member_id for each in members)
     _log_starting_offsets(options, joined, group, is_surprise=is_new and not joins_others)
     if options.topic_pattern is not None and group is not None and not group.partitions:
         _log.warning(
@@ -100,18 +99,13 @@ def _log_starting_offsets(
             logging.WARNING if is_surprise else logging.INFO,
             "%s=%s has no effect: the group exists, and goes on where it is, also with a new checkpoint or after a "
             "pipeline's full refresh. To read again, stop the group's queries, and: %s",
-            name,
-            _short(text),
-            reset_command(options.bootstrap_servers, options.group_id),
+            *(name, _short(text), reset_command(options.bootstrap_servers, options.group_id)),
         )
     if joined.created and group is not None:
         for partition, wanted in _beyond(options.starting_offsets, group.partitions):
             _log.warning(
                 "startingOffsets names offset %d of %s-%d, and the log has none there: the group begins at %d",
-                wanted,
-                partition.topic,
-                partition.partition,
-                partition.start_offset,
+                *(wanted, partition.topic, partition.partition, partition.start_offset),
             )
 
 

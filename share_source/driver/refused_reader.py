@@ -5,10 +5,9 @@ not exist, and Spark shows that error instead (seen in 4.2 and 4.3; read in 4.0 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from coordinator.protocol.errors import ShareGroupError
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL
@@ -22,28 +21,11 @@ class RefusedReader(DataSourceStreamReader):
         self._error = error
 
     @named_errors_first
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
-    @named_errors_first
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        raise self._error
-
-    @named_errors_first
-    def latestOffset(self, *start_and_limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        raise self._error
-
-    @named_errors_first
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        raise self._error
-
-    @named_errors_first
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        raise self._error
-
-    @named_errors_first
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        raise self._error
+    initialOffset = getDefaultReadLimit = latestOffset = prepareForTriggerAvailableNow = _refuse  # noqa: N815
+    partitions = read = _refuse
 
     def stop(self) -> None:
         """Does nothing."""

@@ -126,10 +126,6 @@ class ConsumerPosition:
         self.held += messages
         self.held_bytes += content_bytes(messages) + sum(map(header_bytes, headers_of_all(messages)))
 
-    def held_taken(self) -> list[Message]:
-        held, self.held, self.held_bytes = self.held, [], 0
-        return held
-
     def serves(self, wanted: FetchPosition) -> bool:
         """Whether a reader gets from here to the wanted position within READ_THROUGH_RECORDS."""
         offset, topic_id = wanted

@@ -210,7 +210,8 @@ class Reader:
     def _take_held(self, rows: Any) -> None:
         for key, cursor in self._cursors.items():
             position = self.consumer.positions[key]
-            if held := position.held_taken():
+            held, position.held, position.held_bytes = position.held, [], 0
+            if held:
                 self._take(cursor, held, rows, None)
             self._seen(cursor, position.seen)
 
@@ -361,14 +362,8 @@ class Reader:
         if event.error.code() == INVALID_HEADERS:
             return first + 1
         config = {**dict(client_config(self._task.kafka_config, self._task.isolation_level)), **ASKING}
-        return end_of_batch(
-            lambda: new_client(Consumer, config),
-            cursor.key,
-            max(first, cursor.wanted),
-            event.offset,
-            high,
-            self._until_s,
-        )
+        of_batch = cursor.key, max(first, cursor.wanted), event.offset, high
+        return end_of_batch(lambda: new_client(Consumer, config), *of_batch, self._until_s)
 
     def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:
         """Skip a damaged batch. Raises RecordsDamaged with ``fail_on_damage``."""

@@ -106,8 +106,7 @@ def python_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
 
 def native_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
     """Returns a reader whose records the compiled code takes."""
-    from share_source.executor.native.native_consumer import NativeConsumer, native_config
-    from share_source.executor.native.native_reader import NativeReader
+    from share_source.executor.native.native_reader import NativeConsumer, NativeReader, native_config
 
     config = native_config(task.kafka_config, task.isolation_level, len(group))
     return NativeReader(task, cache().take(config, positions_of(group), NativeConsumer), group)

@@ -67,13 +67,8 @@ class ShareGroupListener(StreamingQueryListener):
             acquired, redelivered = acquired_records(offset) if is_new else (0, 0)
             _log.info(
                 "progress: group=%s member=%s query=%s batch=%d acquired=%d redelivered=%d %s",
-                offset.group_id,
-                offset.member_id,
-                report.get("name") or report["id"],
-                report["batchId"],
-                acquired,
-                redelivered,
-                self._where(offset.group_id),
+                *(offset.group_id, offset.member_id, report.get("name") or report["id"], report["batchId"]),
+                *(acquired, redelivered, self._where(offset.group_id)),
             )
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
@@ -99,10 +94,7 @@ class ShareGroupListener(StreamingQueryListener):
             "the group does not deliver them again. A record that is delivered again is often older than the "
             "watermark: make the watermark's delay longer than the redeliveries take, or aggregate in a table that the "
             "query writes to (docs/learn/event-time.md)",
-            ", ".join(groups),
-            report["batchId"],
-            report.get("name") or query,
-            dropped.rows,
+            *(", ".join(groups), report["batchId"], report.get("name") or query, dropped.rows),
         )
         dropped.rows, dropped.silent_until_s = 0, time.monotonic() + WARN_EVERY_S
 

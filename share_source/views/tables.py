@@ -19,86 +19,37 @@ from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 ROWS_AT_ONCE = 10_000
 """One Arrow table has up to this many dead letters."""
-_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
-_ASSIGNED = pa.struct({"topic": _TEXT, "partitions": pa.list_(pa.field("element", _INT))})
-_RECORD = {"topic": _TEXT, "topicId": _TEXT, "partition": _INT}
+_ASSIGNED = pa.struct({"topic": pa.string(), "partitions": pa.list_(pa.field("element", pa.int32()))})
+_TYPES = {
+    "text": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "bool": pa.bool_(),
+    "bytes": pa.binary(),
+    "time": TIMESTAMP,
+    "texts": pa.list_(pa.field("element", pa.string())),
+    "assignment": pa.list_(pa.field("element", _ASSIGNED)),
+}
+
+_COLUMNS = {
+    "groups": "group:text state:text coordinator:text",
+    "members": "group:text memberId:text memberEpoch:int active:bool newestPlan:text topics:texts topicPattern:text "
+    "clientId:text clientHost:text clientPid:long checkpoint:text assignedTotal:int assignment:assignment",
+    "offsets": "group:text topic:text topicId:text partition:int startOffset:long endOffset:long lag:long "
+    "acquired:long archiving:long archivedTotal:long",
+    "in-flight": "group:text topic:text topicId:text partition:int first:long last:long state:text deliveryCount:int "
+    "failures:int releases:int queryFailures:int planId:text memberId:text clientId:text clientHost:text since:time "
+    "firstSignal:time lastSignal:time hint:text lockDeadline:time notBefore:time stage:text disposition:text "
+    "reason:text",
+    "dead-letters": "partition:int offset:long timestamp:time group:text originTopic:text originPartition:int "
+    "originOffset:long originTimestamp:time deliveryCount:int disposition:text message:text key:bytes value:bytes",
+}
+"""The columns of each view, as ``name:type``. Times are in UTC."""
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "groups": pa.schema({"group": _TEXT, "state": _TEXT, "coordinator": _TEXT}),
-    "members": pa.schema(
-        {
-            "group": _TEXT,
-            "memberId": _TEXT,
-            "memberEpoch": _INT,
-            "active": pa.bool_(),
-            "newestPlan": _TEXT,
-            "topics": pa.list_(pa.field("element", _TEXT)),
-            "topicPattern": _TEXT,
-            "clientId": _TEXT,
-            "clientHost": _TEXT,
-            "clientPid": _LONG,
-            "checkpoint": _TEXT,
-            "assignedTotal": _INT,
-            "assignment": pa.list_(pa.field("element", _ASSIGNED)),
-        }
-    ),
-    "offsets": pa.schema(
-        {
-            "group": _TEXT,
-            **_RECORD,
-            "startOffset": _LONG,
-            "endOffset": _LONG,
-            "lag": _LONG,
-            "acquired": _LONG,
-            "archiving": _LONG,
-            "archivedTotal": _LONG,
-        }
-    ),
-    "in-flight": pa.schema(
-        {
-            "group": _TEXT,
-            **_RECORD,
-            "first": _LONG,
-            "last": _LONG,
-            "state": _TEXT,
-            "deliveryCount": _INT,
-            "failures": _INT,
-            "releases": _INT,
-            "queryFailures": _INT,
-            "planId": _TEXT,
-            "memberId": _TEXT,
-            "clientId": _TEXT,
-            "clientHost": _TEXT,
-            "since": TIMESTAMP,
-            "firstSignal": TIMESTAMP,
-            "lastSignal": TIMESTAMP,
-            "hint": _TEXT,
-            "lockDeadline": TIMESTAMP,
-            "notBefore": TIMESTAMP,
-            "stage": _TEXT,
-            "disposition": _TEXT,
-            "reason": _TEXT,
-        }
-    ),
-    "dead-letters": pa.schema(
-        {
-            "partition": _INT,
-            "offset": _LONG,
-            "timestamp": TIMESTAMP,
-            "group": _TEXT,
-            "originTopic": _TEXT,
-            "originPartition": _INT,
-            "originOffset": _LONG,
-            "originTimestamp": TIMESTAMP,
-            "deliveryCount": _INT,
-            "disposition": _TEXT,
-            "message": _TEXT,
-            "key": pa.binary(),
-            "value": pa.binary(),
-        }
-    ),
+    view: pa.schema([(name, _TYPES[kind]) for name, _, kind in (each.partition(":") for each in columns.split())])
+    for view, columns in _COLUMNS.items()
 }
-"""The columns of each view. Times are in UTC."""
 
 _TIMES = {
     "since": "since_ms",
@@ -121,10 +72,8 @@ def groups(conf: Mapping[str, object]) -> pa.Table:
 def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
     """Returns the members, including members without a session that the group remembers. Raises GroupIdNotFound."""
     with Admin(conf) as admin:
-        if group_id is not None:
-            groups = {group_id: _described(admin, group_id)}
-        else:
-            groups = admin.describe_groups(_ids(admin, None))
+        one = {} if group_id is None else {group_id: _described(admin, group_id)}
+        groups = one or admin.describe_groups(_ids(admin, None))
     rows = [_row(name, m) for name, group in groups.items() for m in group.members]
     for row in rows:
         row["assignment"] = [msgspec.structs.asdict(topic) for topic in row["assignment"]]

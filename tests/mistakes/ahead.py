@@ -37,7 +37,7 @@ def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
     ),
 )
 def hand_out_what_could_not_be_renewed(patch: Patch) -> None:
-    patch.setattr(Acquired, "_drop_lost", lambda self: None)
+    patch.setattr(Acquired, "drop", lambda self, gone: None)
 
 
 @mistake(

@@ -244,7 +244,7 @@ def test_tasks_leave_no_descriptor_and_no_thread_behind(kafka, topic, task):
 
 def test_more_clients_than_the_process_has_keys_are_made_and_closed(kafka, reader):
     """A client takes one of 1,024 keys of thread local storage, and must give it back without the garbage collector."""
-    from share_source.executor.native.native_consumer import (
+    from share_source.executor.native.native_reader import (
         NativeConsumer,
         native_config,  # compiled by now
     )
