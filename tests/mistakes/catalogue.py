@@ -9,6 +9,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     dead_letters,
     deferrals,
     durability,
+    flow,
     forgetting,
     hosts,
     isolation,

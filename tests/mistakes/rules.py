@@ -80,6 +80,10 @@ ORDER_ENDS_EARLIER_PLANS = "2 in order, an acquisition ends all earlier plans in
 ORDER_TAKES_ALONG = "2 in order, what leaves a plan without being done takes along what follows it"
 ORDER_LEAVES_A_PART = "2 in order, a member that waits gets its part of the partitions, and no record starves"
 ORDER_IS_NOT_CHANGED_IN_USE = "2 the order of a group does not change while members hold, or may come back to, records"
+PAUSED_TOPIC_IS_NOT_ACQUIRED = "2 nothing is acquired from a paused topic, neither fresh records nor returned ones"
+RATE_HOLDS_IN_ANY_SECOND = "2 within any second no more records are acquired than the rate, also over a change of owner"
+IN_FLIGHT_COUNTS_ALL_MEMBERS = "2 an acquisition keeps what all members hold together within the limit in flight"
+LIMITS_CUT_WHAT_CAME_BACK = "2 a group's limits cut a run that came back, whatever share.acquire.mode says"
 
 # --- promises, and ◆ rules of the store
 

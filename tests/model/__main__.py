@@ -1,6 +1,6 @@
 """A long walk: ``python -m tests.model --steps 1000000 --seed 1``. Each walk of 2,000 steps has the next seed. From
 seed 10**9 on, the groups are in order by partition. From seed 2 * 10**9 on, sinks defer records too, and from 3 * 10**9
-on the groups are in order again."""
+on the groups are in order again. From 4 * 10**9 on, the groups have limits on what is acquired."""
 
 import argparse
 import random

@@ -42,13 +42,29 @@ class LockConfigs:
     grace_ms: int = 5_000
 
 
-def configs_of(limit: int, base: int, mode: str, sinks: SinkConfigs, locks: LockConfigs, order: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class FlowConfigs:
+    """A group's limits on what is acquired; None: no limit."""
+
+    paused: str = ""
+    rate: int | None = None
+    in_flight: int | None = None
+
+    def texts(self) -> dict[str, str]:
+        limits = {"share.max.records.per.second": self.rate, "share.max.in.flight.records": self.in_flight}
+        return {"share.paused.topics": self.paused, **{key: str(most or "") for key, most in limits.items()}}
+
+
+def configs_of(
+    limit: int, base: int, mode: str, sinks: SinkConfigs, locks: LockConfigs, order: str, flow: FlowConfigs
+) -> dict[str, str]:
     """The group's configs as texts."""
     return {
         "share.delivery.count.limit": str(limit),
         "share.isolation.base": str(base),
         "share.acquire.mode": mode,
         "share.order": order,
+        **flow.texts(),
         "share.partition.max.record.locks": "100",
         "share.poison.solo.timeout.ms": str(SOLO_TIMEOUT_MS),
         "share.acknowledgement.mode": "explicit" if sinks.explicit else "implicit",

@@ -15,6 +15,36 @@ from tests.model.state import ACQUIRED, AVAILABLE, HELD, PARTITIONS, Key, Member
 class ChoiceModel(SinksModel):
     """SinksModel, with acquisitions and assignments that the core chose."""
 
+    def may_acquire(self, now_ms: int) -> int | None:
+        """How many records the rate and the limit of records in flight leave; None: any number. Acquisitions within the
+        same 10 ms count until the last of them is a second old."""
+        limits = []
+        if self.in_flight is not None:
+            held = sum(r.state in HELD for p in self.partitions.values() for r in p.records.values())
+            limits.append(max(0, self.in_flight - held))
+        if self.rate is not None:
+            steps = {at_ms // 10: at_ms for at_ms, _ in self.acquisitions}
+            recent = sum(n for at_ms, n in self.acquisitions if steps[at_ms // 10] > now_ms - 1_000)
+            limits.append(0 if now_ms < self.closed_until_ms else max(0, self.rate - recent))
+        return min(limits, default=None)
+
+    def check_limits(
+        self, chosen: list[Key], flow: int | None, ends: dict[int, int], now_ms: int, told: str | None
+    ) -> bool:
+        """Whether the group's limits let nothing be acquired. ``told``: which limit the member is told, as it must be
+        if there is something to acquire; None: its plan tells losses alone."""
+        if not self.paused and flow != 0:
+            assert not told, f"told of {told}"
+            assert flow is None or len(chosen) <= flow, f"{len(chosen)} are acquired, {flow} are left"
+            self.met["acquired up to a limit"] += len(chosen) == flow
+            return False
+        assert not chosen, f"{len(chosen)} are acquired, though nothing may be: {flow}, {self.paused}"
+        kinds = (self.due(ends, now_ms, alone=alone) for alone in (False, True))
+        if told or (told is not None and (self.fresh(ends, now_ms) or any(kinds))):
+            assert told.startswith("share.max." if flow == 0 else "share.paused"), f"told of {told!r}: {flow}"
+        self.met[f"limited by {told}"] += 1
+        return True
+
     def room(self, partition: Partition) -> int:
         return self.locks - sum(r.state in HELD for r in partition.records.values())
 
@@ -243,6 +273,8 @@ class ChoiceModel(SinksModel):
             self.met["in order: earlier plans ended"] += without_plans(self.partitions[index], offsets)
         if chosen:
             self.waits.pop(member.name, None)
+            if self.rate is not None:
+                self.acquisitions.append((now_ms, len(chosen)))
         for key in chosen:
             partition = self.partitions[key[0]]
             record = partition.records.setdefault(key[1], Record())

@@ -18,7 +18,7 @@ from coordinator.protocol.messages import (
     ProgressReply,
 )
 from tests.model.administered import AdministeredModel
-from tests.model.arguments import LockConfigs, SinkConfigs
+from tests.model.arguments import FlowConfigs, LockConfigs, SinkConfigs
 from tests.model.compare import PARTITIONS, Comparison, index_of, share_partition_key
 from tests.model.driver import GroupModelDriver
 from tests.model.state import Key, Partition, Refused
@@ -38,6 +38,7 @@ class MemberSteps:
         self.sinks = SinkConfigs()
         self.locks = LockConfigs()
         self.order = "none"
+        self.flow = FlowConfigs()
         self.epochs: dict[str, int] = {}
         self.processes: Counter[str] = Counter()
         self.seen: Counter[str] = self.model.met

@@ -56,6 +56,14 @@ class Naive:
     ordered: bool = False
     waits: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By member of an ordered group that found everything held: until when it waits, and for which topic."""
+    paused: bool = False
+    """Whether the topic is; ``rate``, ``in_flight``: the group's limits on what is acquired."""
+    rate: int | None = None
+    in_flight: int | None = None
+    acquisitions: list[tuple[int, int]] = field(default_factory=list)
+    """The time and the number of records of each acquisition that the rate counts."""
+    closed_until_ms: int = 0
+    """Until this time nothing is acquired where there is a rate: the acquisitions before the load are not known."""
     backoff: Backoff = field(default_factory=Backoff)
     solo_timeout_ms: int = 600_000
     reject_ratio: float = 1.0
@@ -494,6 +502,8 @@ class Naive:
         Renewals are forgotten, unless a snapshot has them."""
         self.extended_until_ms = now_ms + self.session_ms
         self.waits.clear()
+        self.acquisitions.clear()
+        self.closed_until_ms = now_ms + 1_000
         for plan in self.plans.values():
             plan.held_since_ms = plan.acquired_ms
         for member in self.members.values():

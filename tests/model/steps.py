@@ -36,7 +36,15 @@ from coordinator.protocol.messages import (
     ProgressBatch,
 )
 from coordinator.protocol.values import OffsetRange
-from tests.model.arguments import RETENTION_MS, SOLO_TIMEOUT_MS, LockConfigs, SinkConfigs, configs_of, outcome_runs
+from tests.model.arguments import (
+    RETENTION_MS,
+    SOLO_TIMEOUT_MS,
+    FlowConfigs,
+    LockConfigs,
+    SinkConfigs,
+    configs_of,
+    outcome_runs,
+)
 from tests.model.compare import PARTITIONS, check_reclaimed, index_of, keys_of, share_partition_key, topic_id_of
 from tests.model.member_steps import CONSUMERS, MemberSteps
 from tests.model.plans import Ack, Signal
@@ -125,19 +133,22 @@ class Steps(MemberSteps):
         sinks: SinkConfigs | None = None,
         locks: LockConfigs | None = None,
         order: str = "",
+        flow: FlowConfigs | None = None,
     ) -> None:
-        """``sinks``, ``locks``, ``order``: as they are, if they are not named."""
+        """``sinks``, ``locks``, ``order``, ``flow``: as they are, if they are not named."""
         model, sinks, locks, order = self.model, sinks or self.sinks, locks or self.locks, order or self.order
-        configs = configs_of(limit, base, mode, sinks, locks, order)
+        flow = flow or self.flow
+        configs = configs_of(limit, base, mode, sinks, locks, order, flow)
 
         def predict() -> None:
             if (order == "partition") != model.ordered and model.is_used():
                 raise Refused("records are held")
 
-        what = f"config {limit} {base} {mode} {sinks} {locks} {order}"
+        what = f"config {limit} {base} {mode} {sinks} {locks} {order} {flow}"
         if self.both(what, AlterConfigs(configs=configs, drop_dead_letters=True), predict) is None:
             return
-        self.mode, self.sinks, self.locks, self.order = mode, sinks, locks, order
+        self.mode, self.sinks, self.locks, self.order, self.flow = mode, sinks, locks, order, flow
+        model.paused, model.rate, model.in_flight = flow.paused in ("orders", "*"), flow.rate, flow.in_flight
         model.ordered = order == "partition"
         model.lock_ms, model.stale_ms, model.grace_ms = locks.lock_ms, locks.stale_ms, locks.grace_ms
         model.signals_extend_ms = locks.extension_ms
@@ -173,6 +184,7 @@ class Steps(MemberSteps):
             topics=("orders",),
         )
         again: list[bool] = []
+        flow = self.model.may_acquire(now_ms)
         held = {index for index, partition in self.model.partitions.items() if is_held(partition)}
 
         def predict() -> None:
@@ -192,7 +204,11 @@ class Steps(MemberSteps):
             # What the plan before held below the log start counts as held until this answer.
             free = {i: end for i, end in ends.items() if not (self.model.ordered and i in held)}
             free = self.model.check_part(member, list(chosen), free, now_ms, self.assigned())
-            self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, free, now_ms)
+            told = None if reply.plan.plan_id else reply.limited_by
+            limited = self.model.check_limits(list(chosen), flow, free, now_ms, told)
+            if not limited:
+                hard, most = (self.mode, most) if flow is None else ("record_limit", min(most, flow))
+                self.model.check_plan(member, list(chosen), reply.plan.trial, most, hard, free, now_ms)
             to_tell = bool(
                 self.model.unreported_losses or (member.pending is not None and member.pending.unreported_losses)
             )
@@ -202,7 +218,7 @@ class Steps(MemberSteps):
                 number = self.core.group.plan_id(reply.plan.plan_id)
                 self.model.acquired(member, number, list(chosen), reply.plan.trial, now_ms)
                 assert chosen == {k: self.model.at(k).count for k in chosen}
-            elif not self.model.is_paused(member, now_ms):
+            elif not limited and not self.model.is_paused(member, now_ms):
                 self.model.found_nothing(member, list(ends), now_ms)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
 
@@ -382,7 +398,7 @@ class Steps(MemberSteps):
 
     def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS, *, beyond: bool = False) -> None:
         """``beyond``: also from partitions that are assigned to others."""
-        now_ms = self.core.now_ms
+        now_ms, flow = self.core.now_ms, self.model.may_acquire(self.core.now_ms)
         self.core.run(AssignPartitions())
         group = self.core.group
         current = {key for key in map(share_partition_key, self.core.logs()) if group.is_current(key.topic_id)}
@@ -401,6 +417,8 @@ class Steps(MemberSteps):
         chosen, member = self.keys(reply), self.model.members[name]
         mine = self.assigned()[name]
         ends = {i: b.end for b in command.bounds if (i := index_of(b.topic_id, b.partition)) in mine or beyond}
+        if self.model.check_limits(list(chosen), flow, ends, now_ms, reply.limited_by):
+            return
         self.model.check_fetched(member, list(chosen), ends, now_ms, self.assigned())
         if not reply.plan_id:
             self.model.found_nothing(member, list(ends), now_ms)

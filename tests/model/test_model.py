@@ -12,7 +12,7 @@ from coordinator.protocol.errors import InvalidRecordState
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.model.state import Refused
-from tests.model.walk import DEFERRING, ORDERED, Walk
+from tests.model.walk import DEFERRING, FLOWING, ORDERED, Walk
 
 STEPS = 1_500
 SEEDS_TO_FIND_A_MISTAKE = 150
@@ -25,6 +25,7 @@ RULES_OF_ORDER = (
     "waits",
     "left to a member that waits",
 )
+LIMITS = ("share.paused.topics", "share.max.records.per.second", "share.max.in.flight.records")
 FOUND_HERE = [
     search("model", name_of(mistake), mistake.make, mistake.model)
     for mistake in MISTAKES.values()
@@ -100,6 +101,17 @@ def test_walks_of_groups_in_order_meet_every_rule_of_order() -> None:
         walk.run(500)
         met += walk.seen
     assert all(met[f"in order: {what}"] for what in RULES_OF_ORDER), met
+
+
+@pytest.mark.parametrize("kind", [FLOWING, FLOWING + ORDERED, FLOWING + DEFERRING])
+def test_walks_of_groups_with_limits_meet_each_limit(kind: int) -> None:
+    met = Counter[str]()
+    for seed in range(kind, kind + 3):
+        walk = Walk(seed)
+        walk.run(500)
+        met += walk.seen
+    assert all(met[f"limited by {key}"] for key in LIMITS), met
+    assert met["acquired up to a limit"], met
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from unittest import mock
 
 from coordinator.core import share_group
 from tests.model.administration import alter_start, decide_by_hand, delete_group, delete_offsets
-from tests.model.arguments import BACKOFFS, LockConfigs, SinkConfigs, pieces
+from tests.model.arguments import BACKOFFS, FlowConfigs, LockConfigs, SinkConfigs, pieces
 from tests.model.compare import PARTITIONS
 from tests.model.driver import RECOVER_EVERY
 from tests.model.member_steps import CONSUMERS, QUERIES
@@ -26,6 +26,9 @@ ORDERED = 10**9
 DEFERRING = 2 * ORDERED
 """From this seed on sinks defer records too, and from DEFERRING + ORDERED on the groups are in order again."""
 
+FLOWING = 2 * DEFERRING
+"""From this seed on the groups of all these kinds have limits on what is acquired."""
+
 BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 """The clock of an owner may be this far behind the clock of the owner before; with the last number it begins at 0."""
 
@@ -36,7 +39,8 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.is_ordered = seed % DEFERRING >= ORDERED
-        self.defers = (5,) if seed >= DEFERRING else ()
+        self.defers = (5,) if seed % FLOWING >= DEFERRING else ()
+        self.has_limits = seed >= FLOWING
         self.steps = Steps()
         self.steps.order = "partition" if self.is_ordered else "none"
         self.seen = self.steps.seen
@@ -208,7 +212,14 @@ class Walk:
         mode, order = self.chance.choice(("batch_optimized", "record_limit")), ""
         if self.is_ordered and self.chance.random() < 0.3:
             order = self.chance.choice(("partition", "partition", "none"))
-        self.steps.config(limit, base, mode, sinks, locks, order)
+        self.steps.config(limit, base, mode, sinks, locks, order, self._flow() if self.has_limits else None)
+
+    def _flow(self) -> FlowConfigs:
+        return FlowConfigs(
+            paused=self.chance.choice(("", "", "", "", "orders", "*", "clicks")),
+            rate=self.chance.choice((None, 1, 5, 30)),
+            in_flight=self.chance.choice((None, None, 2, 10)),
+        )
 
     # --- queries
 
