@@ -150,7 +150,7 @@ def test_each_error_that_waits_names_brokers_or_a_coordinator() -> None:
     assert {cls.__name__ for cls in known if cls.retriable or issubclass(cls, WAITS)} == {
         *("BrokerClosesConnection", "BrokerHostUnknown", "BrokerNotReachable", "BrokerSpeaksOtherwise"),
         *("CoordinatorNotAvailable", "CoordinatorOverloaded", "CoordinatorUnreachable", "MembersNotKnown"),
-        *("NotCoordinator", "OutageTooLong", "OwnerMissing", "ReadTimeout", "RequestTooLate"),
+        *("NotCoordinator", "OutageTooLong", "OwnedElsewhere", "OwnerMissing", "ReadTimeout", "RequestTooLate"),
         *("StateBatchUnreadable", "StateTopicMissing", "StateTransactionOpen"),
     }
 
