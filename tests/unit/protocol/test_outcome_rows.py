@@ -68,14 +68,6 @@ def test_no_rows_give_no_outcomes() -> None:
     assert partition_outcomes(SCHEMA.empty_table()) == ()
 
 
-def test_two_equal_rows_of_a_record_count_once() -> None:
-    rejected = Row("t", 0, 5, 5, outcome=3, reason="broken")
-    assert rows_of(coalesce(table(rejected, rejected, Row("t", 0, 4, 4), Row("t", 0, 4, 4)))) == [
-        Row("t", 0, 4, 4),
-        rejected,
-    ]
-
-
 def test_rows_that_disagree_about_a_record_release_it() -> None:
     found = coalesce(table(Row("t", 0, 0, 9), Row("t", 0, 4, 5, outcome=3, dead_letter=True, reason="broken")))
     found, contradicting = outcome_rows.settled(found)
@@ -107,15 +99,6 @@ def test_rows_that_agree_keep_the_longest_delay_and_need_one_dead_letter() -> No
     assert rows_of(coalesce(table(*released))) == [released[0]]
     rejected = (Row("t", 0, 1, 1, outcome=3, reason="broken"), Row("t", 0, 1, 1, outcome=3, dead_letter=True))
     assert rows_of(coalesce(table(*rejected))) == [rejected[1]]
-
-
-def test_of_two_deliveries_of_a_record_the_newest_counts() -> None:
-    found = coalesce(table(Row("t", 0, 0, 3, delivery_count=1, outcome=3), Row("t", 0, 1, 1, delivery_count=2)))
-    assert rows_of(found) == [
-        Row("t", 0, 0, 0, outcome=3),
-        Row("t", 0, 1, 1, delivery_count=2),
-        Row("t", 0, 2, 3, outcome=3),
-    ]
 
 
 def test_outcomes_are_grouped_by_partition() -> None:

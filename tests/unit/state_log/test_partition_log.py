@@ -7,34 +7,27 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.log_records import PartitionInitialized, RunsChanged
-from coordinator.core.record_codec import UnreadableRecord, decode_record
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.record_state import RecordState
-from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, Whole
-from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
+from coordinator.state_log.projection import Change, Projection
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
 from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
-from tests.kip932.consumers import ShareConsumers
-from tests.support.group_steps import play_step, steps
 from tests.support.kafka_partition_log import KafkaPartitionLog
 from tests.support.kafka_values import decode_snapshot
 from tests.support.state_records import (
     TOPIC_ID,
-    Naive,
     merged,
     naive_combined,
     projection_of,
     small,
     small_lists,
     state_after,
-    without_locks,
 )
 
 PLACE = ("billing", TOPIC_ID, 0)
@@ -141,73 +134,6 @@ def test_any_written_changes_are_read_back(limit: int, script: list[tuple[str, l
         trail.check()
     values = [decode_snapshot(value) for key, value in trail.appended if isinstance(decode_key(key), ShareSnapshotKey)]
     assert [value.snapshot_epoch for value in values] == [*range(len(values))]
-
-
-# --- the event_loop
-
-
-class Told(ShareConsumers):
-    """A group that a state topic is told of: what each command changed of its share partition, by a record's bytes."""
-
-    def __init__(self, updates_per_snapshot: int, **fields: Any) -> None:
-        self.trail = Trail(updates_per_snapshot)
-        self.by_records: tuple[StateBatch, ...] = ()
-        self.projection = Projection(0, ())
-        super().__init__(**fields)
-
-    def append(self, records: Any) -> None:
-        records = tuple(records)
-        runs = [record.runs for record in records if isinstance(record, RunsChanged)]
-        for one in runs:
-            self.by_records = combine(self.by_records, project_runs(one), None)
-        super().append(records)
-        if SharePartitionKey("T", 0) not in self.group.partitions:
-            return
-        partition, trail = self.partition(), self.trail
-        before, self.projection = self.projection, project(partition)
-        if trail.state is None:
-            trail.initialize(self.projection, 0)
-        elif runs:
-            for one in runs:
-                trail.write(changed(partition, one), self.projection)
-        elif before != self.projection:
-            trail.write(changed(partition, ()), self.projection)
-        self.check()
-
-    def check(self) -> None:
-        state = self.trail.state
-        assert state is not None
-        assert (state.start_offset, state.state_batches) == self.projection, "a command lowered a record"
-        assert state.delivery_complete_count == self.partition().delivery_complete_count
-        now_told = combine(self.by_records, (), self.projection.start_offset)
-        assert now_told == self.projection.state_batches, "what each record said before it was replayed is as good"
-        naive: Naive = {}
-        for record in map(decode_record, self.log):
-            if isinstance(record, RunsChanged):
-                for first, last, run in record.runs:
-                    naive = {at: said for at, said in naive.items() if not first <= at <= last}
-                    naive |= without_locks([(first, last, run)])
-            elif isinstance(record, PartitionInitialized):
-                naive = {}
-        assert self.projection == projection_of(naive, self.partition().start_offset), "what the records said, in sum"
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([2, 3, 5]), st.sampled_from(LIMITS))
-def test_the_records_of_any_engine_steps_rebuild_the_projection(
-    script: list[tuple[str, int, int, int]], tries: int, updates_per_snapshot: int
-) -> None:
-    group = Told(updates_per_snapshot, end=16, members=2, share_delivery_count_limit=tries, share_isolation_base=5)
-    newest: dict[str, str] = {}
-    group.join("q1")
-    group.join("q2")
-    for what, who, first, size in script:
-        try:
-            play_step(group, newest, what, who, first, size)
-        except ShareGroupError:
-            continue
-    group.trail.check()
-    assume(group.partition().end_offset)
 
 
 # --- one by one
