@@ -14,7 +14,6 @@ import threading
 import uuid
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession, RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Reply
@@ -81,7 +80,8 @@ class Membership:
         if self._session is None or self._topics != topics or self._session.fenced:
             if self._client is None:
                 options = self._options
-                self._client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+                servers, configs = options.bootstrap_servers, options.coordinator_configs
+                self._client = CoordinatorClient.connect(servers, options.kafka_config, configs=configs)
             joined = self._join(self._client, topics)
             self._tell_of_missing(joined.joined.missing)
             if self._session is not None:

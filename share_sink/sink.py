@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_replaced
 from coordinator.client.endings import tell_ending
-from coordinator.client.group_options import connect
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.protocol.receipts import receipt_digest
@@ -110,7 +109,7 @@ def _key(options: SinkOptions) -> _Key:
 def _client(
     servers: str, kafka: tuple[tuple[str, str], ...], configs: tuple[tuple[str, str], ...]
 ) -> CoordinatorClient:
-    return connect(servers, dict(kafka), dict(configs), in_batch=True)
+    return CoordinatorClient.connect(servers, dict(kafka), configs=dict(configs), in_batch=True)
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)

@@ -491,21 +491,18 @@ class Admin:
     def _looked(self, request: Request[Reply]) -> Reply:
         if not self._bootstrap_servers:
             return self._ask(request)
-        if self._on_demand is not None:
-            # Check whether a coordinator runs only if it does not answer: the check takes a connection and a call.
-            reply = self._client.ask_connected(request, self._answer_timeout_s)
-            if reply is not None:
-                return reply
-            if self._on_demand.is_running():
-                return self._ask(request)
+        if self._on_demand is None:
             try:
-                return self._read(request)
-            except NotCoordinator:
                 return self._ask(request)
-        try:
-            return self._ask(request)
-        except CoordinatorUnreachable:
-            return self._read(request)
+            except CoordinatorUnreachable:
+                return self._read(request)
+        # Check whether a coordinator runs only if it does not answer: the check takes a connection and a call.
+        if (reply := self._client.ask_connected(request, self._answer_timeout_s)) is not None:
+            return reply
+        if not self._on_demand.is_running():
+            with contextlib.suppress(NotCoordinator):
+                return self._read(request)
+        return self._ask(request)
 
     @told_to_clients()
     def _ask(self, request: Request[Reply], group_id: str = "") -> Reply:

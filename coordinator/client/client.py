@@ -78,7 +78,7 @@ class CoordinatorClient:
         cls,
         bootstrap_servers: str,
         kafka_config: Mapping[str, str] | None = None,
-        state_store: str = "kafka",
+        state_store: str | None = None,
         endpoint: str | None = None,
         *,
         configs: Mapping[str, str] | None = None,
@@ -86,9 +86,9 @@ class CoordinatorClient:
         in_batch: bool = False,
     ) -> CoordinatorClient:
         """A client, connected. With ``endpoint``: to the standalone coordinators there; ``configs`` may name the files
-        of their token and certificates. Without: to the coordinator on demand of this cluster and state store
-        (share.state.store), which is started if none runs; ``configs`` are then that coordinator's. ``retry_timeout_s``
-        None: share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached its cluster,
+        of their token and certificates. Without: to the coordinator on demand of this cluster and state store, which is
+        started if none runs; ``configs`` are then that coordinator's. ``state_store``, ``endpoint`` and
+        ``retry_timeout_s`` None: as the configs say. ``in_batch``: the query's source has reached its cluster,
         so an outage is waited for. That holds only if this process has reached these brokers, or a coordinator of this
         host was started with them. Otherwise unreachable brokers are an error within seconds.
 
@@ -97,9 +97,10 @@ class CoordinatorClient:
             BrokerNotReachable: the brokers are away.
             ShareGroupError: no coordinator was found or started; the subclass says how."""
         may_pass = _may_pass if in_batch else _may_pass_soon
+        config = CoordinatorConfig.parse(configs)
         if retry_timeout_s is None:
-            retry_timeout_s = CoordinatorConfig.parse(configs).share_broker_outage_timeout_ms / 1000
-        if endpoint:
+            retry_timeout_s = config.share_broker_outage_timeout_ms / 1000
+        if endpoint := endpoint or config.share_coordinator_endpoint:
             directory: Directory = Endpoints.of({**(configs or {}), ENDPOINT: endpoint})
             client = cls(directory, retry_timeout_s=retry_timeout_s)
             patience_s = retry_timeout_s if in_batch else min(retry_timeout_s, CONNECT_TIMEOUT_S)
@@ -117,7 +118,7 @@ class CoordinatorClient:
             # Not copied: the caller may set credentials in it later.
             kafka_config={} if kafka_config is None else kafka_config,
             cluster_id=found,
-            state_store=store_of(state_store, found),
+            state_store=store_of(state_store or config.share_state_store, found),
             configs=dict(configs or {}),
         )
         client = cls(directory, retry_timeout_s=retry_timeout_s)

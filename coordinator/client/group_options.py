@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.client.client import CoordinatorClient
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import OptionTable, configs, group_id
 from coordinator.config import kafka_options
@@ -73,26 +72,6 @@ def shared_fields(given: Mapping[str, str], table: OptionTable, why_group_id: st
         "group_configs": group_configs,
         "coordinator_configs": coordinator_configs,
     }
-
-
-def connect(
-    bootstrap_servers: str,
-    kafka_config: Mapping[str, str],
-    coordinator_configs: Mapping[str, str],
-    *,
-    in_batch: bool = False,
-) -> CoordinatorClient:
-    """A client of the coordinator that the options name, which is started if need be. ``in_batch``: as
-    :meth:`CoordinatorClient.connect` takes it."""
-    config = CoordinatorConfig.parse(coordinator_configs)
-    return CoordinatorClient.connect(
-        bootstrap_servers,
-        kafka_config,
-        config.share_state_store,
-        config.share_coordinator_endpoint or None,
-        configs=coordinator_configs,
-        in_batch=in_batch,
-    )
 
 
 def start_ahead(options: GroupOptions, cluster_id: str) -> None:

@@ -39,6 +39,7 @@ _KEY_STORE = "ssl.keystore.location"
 TRANSACTIONAL_ID = {"transactional.id": "The coordinator has a transactional id for each group. Remove it."}
 """The keys that Admin and a coordinator's file pass as ``owned``."""
 _NOT_NEEDED = "Remove it."
+_CODE = ("on_commit", "logger", "opaque", "default.topic.config")
 _IS_JAVAS = "it is for Java clients only, and this project uses librdkafka."
 
 HIDDEN = "*********(redacted)"
@@ -138,13 +139,12 @@ def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str
 def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
     """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka. Raises RefusedOption."""
     option = PREFIX + key
-    refusals = (
+    for keys, reason in (
         (forbidden, "a share group does without it."),
         (SERIALIZERS, "records are bytes here."),
         (REFUSED, _IS_JAVAS),
         (owned, "sharegroup sets it."),
-    )
-    for keys, reason in refusals:
+    ):
         if key in keys:
             raise RefusedOption(option=option, reason=reason, instead=keys[key])
     if key in NO_MEANING:
@@ -154,12 +154,7 @@ def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[s
     if not prefix and key.startswith(PREFIX):
         instead = f"Use {key.removeprefix(PREFIX)}."
         raise RefusedOption(option=option, reason="properties have no prefix here.", instead=instead)
-    if (key.endswith("_cb") and key != TOKEN_FUNCTION) or key in (
-        "on_commit",
-        "logger",
-        "opaque",
-        "default.topic.config",
-    ):
+    if (key.endswith("_cb") and key != TOKEN_FUNCTION) or key in _CODE:
         raise RefusedOption(option=option, reason="an option is a text, and this is code.", instead=_NOT_NEEDED)
 
 

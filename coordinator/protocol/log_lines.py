@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TextIO
 
 LEVEL, FORMAT = "SHAREGROUP_LOG_LEVEL", "SHAREGROUP_LOG_FORMAT"
@@ -108,10 +109,6 @@ def _chosen(variable: str, words: tuple[str, ...], default: str) -> str:
 
 def ranges_of(numbers: Iterable[int]) -> str:
     """The numbers in words, neighbours as a range: ``0-49``, or ``0-3, 7``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found) or "none"
+    neighbours = groupby(enumerate(sorted(numbers)), key=lambda each: each[1] - each[0])
+    ranges = [[number for _, number in each] for _, each in neighbours]
+    return ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in ranges) or "none"

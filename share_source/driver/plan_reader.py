@@ -23,7 +23,7 @@ import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from coordinator.client.group_options import connect
+from coordinator.client.client import CoordinatorClient
 from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
 from coordinator.config.resolved import GroupConfig
@@ -61,7 +61,8 @@ ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 def open_session(options: SourceOptions, member_id: str) -> MemberSession:
     """Find or start the coordinator, and join the group. Raises ShareGroupError if the group's configs or the
     subscription are wrong, or if the coordinator can't be reached or started."""
-    client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+    servers, configs = options.bootstrap_servers, options.coordinator_configs
+    client = CoordinatorClient.connect(servers, options.kafka_config, configs=configs)
     name, pid = application()
     return MemberSession(
         client,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.group_options import connect
+from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.messages import DescribeGroup, PartitionPlan
 from coordinator.protocol.values import AcquiredRange
 from share_consumer import fetching, silent_partitions
@@ -91,7 +91,9 @@ def make(first: KafkaBroker, unique: Callable[[str], str], runtime: Any, tmp_pat
         return made[-1]
 
     def described() -> dict[int, tuple[int, int]]:
-        with contextlib.closing(connect(first.bootstrap, {"bootstrap.servers": first.bootstrap}, store)) as client:
+        with contextlib.closing(
+            CoordinatorClient.connect(first.bootstrap, {"bootstrap.servers": first.bootstrap}, configs=store)
+        ) as client:
             partitions = client.call(DescribeGroup(group_id=group)).partitions
         return {p.partition: (p.start_offset, p.archived_total) for p in partitions}
 

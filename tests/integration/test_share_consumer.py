@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.kafka import cluster_metadata
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
@@ -205,7 +204,7 @@ def test_an_async_consumer_is_told_of_a_topic_made_anew(kafka, topic, make):
 
 def described(kafka: KafkaBroker, group: str) -> dict[int, tuple[int, int]]:
     """By partition: the start offset, and how many records are archived that the log holds."""
-    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    client = CoordinatorClient.connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap})
     partitions = client.call(DescribeGroup(group_id=group)).partitions
     client.close()
     return {p.partition: (p.start_offset, p.archived_total - p.archived.get("none", 0)) for p in partitions}
@@ -214,7 +213,7 @@ def described(kafka: KafkaBroker, group: str) -> dict[int, tuple[int, int]]:
 def test_the_records_of_a_lost_answer_come_again(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, ["a", "b"])
-    client: CoordinatorClient = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    client = CoordinatorClient.connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap})
     session = MemberSession(
         client, make.group, "m", query=False, topics=(orders,), configs={"share.auto.offset.reset": "earliest"}
     )

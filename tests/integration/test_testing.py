@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from coordinator.client.group_options import connect
+from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import Acknowledge, AcquireRecords
@@ -106,7 +106,7 @@ def test_a_waiting_request_gets_a_released_record_when_it_is_due(address, unique
     """The request is over before the coordinator would look again, and nobody changes the group meanwhile."""
     topic, configs = unique("orders"), {**SOON, "share.auto.offset.reset": "earliest"}
     produce({topic: [Record("a", partition=0)]})
-    with closing(connect(address, {"bootstrap.servers": address}, {})) as client:
+    with closing(CoordinatorClient.connect(address, {"bootstrap.servers": address})) as client:
         session = MemberSession(client, unique("group"), "m", query=False, topics=(topic,), configs=configs)
         (part,) = session.call(lambda who: AcquireRecords(**who, max_records=1, wait_ms=5_000)).partitions
         release = acks(part.topic_id, 0, 0, AcknowledgeType.RELEASE)

@@ -10,7 +10,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 import sharegroup
-from coordinator.client.group_options import connect
+from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.messages import DescribeGroup
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
@@ -130,7 +130,7 @@ class World:
 
     def _state(self, group: str) -> str:
         if self.side == OURS:
-            client = connect(self.broker.bootstrap, {"bootstrap.servers": self.broker.bootstrap}, {})
+            client = CoordinatorClient.connect(self.broker.bootstrap, {"bootstrap.servers": self.broker.bootstrap})
             try:
                 return client.call(DescribeGroup(group_id=group)).state
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, ShareGroupError
 from coordinator.protocol.messages import (
@@ -98,7 +99,7 @@ class StubClient:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> StubClient:
     client = StubClient()
-    monkeypatch.setattr(membership, "connect", lambda *_: client)
+    monkeypatch.setattr(CoordinatorClient, "connect", lambda *_, **__: client)
     monkeypatch.setattr(membership, "MemberSession", StubSession)
     monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {}))
     return client

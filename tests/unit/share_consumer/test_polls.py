@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.client import client
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.group_options import connect
 from coordinator.client.on_demand import OnDemand
 from coordinator.protocol.messages import AcknowledgeReply
 from coordinator.protocol.values import AcknowledgeType
@@ -190,7 +189,7 @@ def test_new_credentials_are_those_of_the_next_coordinator_on_demand(monkeypatch
     monkeypatch.setattr(CoordinatorClient, "_connected", lambda *_: None)
     consumer, _ = subscribed()
     options = consumer._options
-    directory = connect(options.bootstrap_servers, options.kafka_config, {})._directory
+    directory = CoordinatorClient.connect(options.bootstrap_servers, options.kafka_config)._directory
     consumer.set_sasl_credentials("u", "rotated")
     assert isinstance(directory, OnDemand)
     assert directory.kafka_config["sasl.password"] == "rotated"

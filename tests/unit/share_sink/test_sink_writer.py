@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
@@ -566,7 +567,7 @@ def test_a_sink_does_not_connect_in_order_to_tell_its_error(monkeypatch: pytest.
         connects.append(servers)
         raise BrokerSecurityFailed(addresses=servers, reason="_AUTHENTICATION")
 
-    monkeypatch.setattr(sink, "connect", refused)
+    monkeypatch.setattr(CoordinatorClient, "connect", refused)
     given = {"kafka.bootstrap.servers": "refused:1", "kafka.group.id": "billing"}
     with pytest.raises(OverwriteRefused if overwrite else BrokerSecurityFailed):
         open_sink(given, schema(TYPES), overwrite=overwrite)
