@@ -294,10 +294,8 @@ class ChoiceModel(SinksModel):
         member.plans += 1
         if member.query:
             given_up = member.pending
-            plan.unreported_losses = [
-                *(() if given_up is None else (*given_up.unreported_losses, *given_up.told)),
-                *self.unreported_losses,
-            ]
+            before = [] if given_up is None else [*given_up.unreported_losses, *given_up.told]
+            plan.unreported_losses = [*before, *self.unreported_losses]
             plan.superseded_plans = [] if given_up is None else [*given_up.superseded_plans, given_up.plan_id][-100:]
             self.unreported_losses = []
             member.newest = plan

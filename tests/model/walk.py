@@ -318,13 +318,17 @@ class Walk:
             if (index, o) not in receipts
         ]
 
+    def _begin_batch(self, name: str, most: int) -> None:
+        """A new batch of the query, after the one before is completed."""
+        self.steps.join_again(name)
+        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), most)
+        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+
     def batch(self) -> None:
         """A query with a sink runs a batch: attempts, of which each may decide otherwise, then Spark's commit."""
         name = self._any(QUERIES)
-        self.steps.join_again(name)
-        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
-        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((1, 8, 40)))
-        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+        self._begin_batch(name, self.chance.choice((1, 8, 40)))
         replaces = self.chance.random() < 0.3
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
@@ -356,10 +360,7 @@ class Walk:
 
     def _whole_batch(self, name: str, outcome: int) -> None:
         """A batch of the query, of which a sink decides all records so."""
-        self.steps.join_again(name)
-        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
-        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((3, 12, 40)))
-        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+        self._begin_batch(name, self.chance.choice((3, 12, 40)))
         rows = [Row(key, count, outcome) for key, count in self.steps.model.sink_of(name)]
         self.steps.stage(rows, names=[(name, 0)])
         self._crash_now_and_then()
@@ -371,10 +372,7 @@ class Walk:
         """A query's process dies again and again with its batch, or is silent for longer than a session; at times an
         administrator decides records of the batch."""
         name = self._any(QUERIES)
-        self.steps.join_again(name)
-        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
-        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((3, 8, 40)))
-        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+        self._begin_batch(name, self.chance.choice((3, 8, 40)))
         for _ in range(self.chance.choice((1, 2, 4, 6))):
             if self.chance.random() < 0.2:
                 self.by_hand()

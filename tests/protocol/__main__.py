@@ -15,6 +15,7 @@ from tests.protocol.setting import Budget, Setting
 
 IN_A_WORLD = [name for name, mistake in MISTAKES.items() if mistake.explorer]
 KINDS = Budget._fields[1:]
+AS_GIVEN = ("records", "limit", "base", "fetches", "releases", "rejects", "gives_back", "own_mode")
 
 
 def arguments() -> argparse.Namespace:
@@ -44,17 +45,10 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     given = arguments()
     setting = Setting(
-        records=given.records,
         most=tuple(int(most) for most in given.most.split(",")),
-        limit=given.limit,
-        base=given.base,
         fail_on_data_loss=not given.go_on_after_loss,
-        fetches=given.fetches,
-        releases=given.releases,
         sink=tuple(filter(None, given.sink.split(","))),
-        rejects=given.rejects,
-        gives_back=given.gives_back,
-        own_mode=given.own_mode,
+        **{name: getattr(given, name) for name in AS_GIVEN},
     )
     budget = Budget(given.total, **{kind: getattr(given, kind) for kind in KINDS})
     with pytest.MonkeyPatch.context() as patch:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.protocol.host_errors import OwnedElsewhere
@@ -173,15 +174,9 @@ class HostSteps(Steps):
         is of this host."""
         host = hosts_of(world).each[at]
         origin = FromAnotherHost(tenure=str(tenure), not_after_ms=NOW_MS - late) if tenure else None
-        served = self.coordinators.serve(
-            host.memory,
-            world.log,
-            request._replace(tenure=0),
-            fenced=host.fenced,
-            fault=fault,
-            tenure=str(host.tenure) if host.memory else "",
-            origin=origin,
-        )
+        asked, mine = request._replace(tenure=0), str(host.tenure) if host.memory else ""
+        how: dict[str, Any] = {"fenced": host.fenced, "fault": fault, "tenure": mine, "origin": origin}
+        served = self.coordinators.serve(host.memory, world.log, asked, **how)
         after = self._after(world, served, old=True)._replace(old=0)
         is_old = late or tenure != host.tenure
         if tenure and is_old and (after.log != world.log or served.memory not in (0, host.memory)):
@@ -302,16 +297,8 @@ class HostSteps(Steps):
             complaint = "an owner that nobody found gone, or that has written since, was replaced"
         owner = self._new_owner(world, index)
         loaded = self.coordinators.load(world.log)
-        taken = host._replace(
-            memory=loaded.memory,
-            tenure=owner.tenure,
-            claim="",
-            fenced=False,
-            had=True,
-            look=None,
-            gone=(0, False),
-            held=False,
-        )
+        taken = host._replace(memory=loaded.memory, tenure=owner.tenure, claim="", look=None, gone=(0, False))
+        taken = taken._replace(fenced=False, had=True, held=False)
         after = with_host(world._replace(hosts=hosts._replace(owner=owner)), index, taken)
         return complain(grown(after, index), complaint)
 

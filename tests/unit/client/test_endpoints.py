@@ -146,16 +146,9 @@ def test_a_client_stays_where_it_is_while_the_first_coordinator_is_away(running,
 
 
 def test_a_sinks_rows_go_on_to_the_next_coordinator(running):
-    row = {
-        "topic_id": "T",
-        "partition": 0,
-        "first": 1,
-        "last": 2,
-        "delivery_count": 1,
-        "outcome": 3,
-        "dead_letter": True,
-    }
-    rows, first = pa.Table.from_pylist([row], schema=SCHEMA), first_of(running, "billing")
+    place, said = {"topic_id": "T", "partition": 0, "first": 1, "last": 2}, {"outcome": 3, "dead_letter": True}
+    rows = pa.Table.from_pylist([{**place, **said, "delivery_count": 1}], schema=SCHEMA)
+    first = first_of(running, "billing")
     running.refuses[first] = away()
     with running.client() as client:
         staged = client.call_with_rows(StageOutcomes(group_id="billing"), rows)

@@ -87,15 +87,19 @@ def test_an_answer_to_another_kind_of_request_does_not_end_an_outage(told):
     assert told.lines == ["kafka:9092: no answer for 3 s: Connection refused", "kafka:9092: answers again after 10 s"]
 
 
+OF_TEN_SECONDS = ["no answer for 10 s: Connection refused", "answers again after 10 s"]
+
+
+def said(told):
+    return [line.split(": ", 1)[1] for line in told.lines]
+
+
 def test_a_second_outage_is_logged_separately(told):
     for begun_s in (1_000.0, 5_000.0):
         told.now_s = begun_s + 10
         told.outage.failed("NextPlan", begun_s, "Connection refused")
         told.outage.answered("NextPlan")
-    assert [line.split(": ", 1)[1] for line in told.lines] == [
-        "no answer for 10 s: Connection refused",
-        "answers again after 10 s",
-    ] * 2
+    assert said(told) == [*OF_TEN_SECONDS, *OF_TEN_SECONDS]
 
 
 def test_a_forgotten_request_ends_its_outage(told):
@@ -105,10 +109,7 @@ def test_a_forgotten_request_ends_its_outage(told):
     told.now_s = 5_010.0
     told.outage.failed("orders-1", 5_000.0, "Connection refused")
     told.outage.answered("orders-1")
-    assert [line.split(": ", 1)[1] for line in told.lines] == [
-        "no answer for 10 s: Connection refused",
-        "answers again after 10 s",
-    ]
+    assert said(told) == OF_TEN_SECONDS
 
 
 # --- the client

@@ -57,14 +57,8 @@ def partition(index=0, start=0, end=10, **fields):
 
 
 def group(*partitions, members=(), state="STABLE", group_id="billing"):
-    return GroupDescription(
-        group_id=group_id,
-        state=state,
-        incarnation="i",
-        partitions=partitions,
-        members=members,
-        members_total=len(members),
-    )
+    who = {"members": members, "members_total": len(members)}
+    return GroupDescription(group_id=group_id, state=state, incarnation="i", partitions=partitions, **who)
 
 
 def run(**fields):

@@ -22,6 +22,7 @@ PREFIX = "errors.deadletterqueue."
 WRITTEN = WriteResult(WriteStatus.WRITTEN)
 RETRIABLE = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")
 PERMANENT = WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")
+UNWRITABLE = WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")
 
 
 class Log:
@@ -179,20 +180,32 @@ def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, m
     assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
 
 
-def test_an_unwritable_dead_letter_is_held_and_delays_no_other(group, worker, queue, monkeypatch):
+FAULTS = {
+    "an unwritable one is held and delays no other": ({"of_offset": {4: UNWRITABLE}}, PassResult.BLOCKED, (1, 1), 18),
+    "permanent failures are archived": (
+        {"fates": {0: PERMANENT}, "archives": True},
+        PassResult.DONE,
+        (0, 0),
+        10,
+    ),
+    "a source that can't be read gives nothing up": ({"away": True}, PassResult.WAITING, (10, 10), 0),
+    "retriable ones are awaited": (
+        {"fates": {0: RETRIABLE, 1: PERMANENT}},
+        PassResult.WAITING,
+        (10, 10),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("faults", "result", "waits", "written"), FAULTS.values(), ids=FAULTS)
+def test_what_a_fault_leaves_to_the_next_pass(group, worker, queue, log, monkeypatch, faults, result, waits, written):
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)
-    reject(group)
-    queue.of_offset = {4: WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")}
-    assert worker.work() is PassResult.BLOCKED
-    assert waiting(group) == {0: 1, 1: 1}
-
-
-def test_on_failure_archive_archives_permanent_failures_at_once(group, worker, queue):
-    reject(group, on_failure="archive")
-    queue.fates = {0: PERMANENT}
-    assert worker.work() is PassResult.DONE
-    assert waiting(group) == {0: 0, 1: 0}
-    assert len(queue.letters) == 10
+    reject(group, on_failure="archive" if faults.get("archives") else "hold")
+    for name, value in faults.items():
+        setattr(queue if hasattr(queue, name) else log, name, value)
+    assert worker.work() is result
+    assert (waiting(group), len(queue.letters)) == (dict(enumerate(waits)), written)
 
 
 def test_on_failure_archive_archives_after_as_many_attempts_as_kafka(group, worker, queue):
@@ -203,14 +216,6 @@ def test_on_failure_archive_archives_after_as_many_attempts_as_kafka(group, work
     assert waiting(group) == {0: 10, 1: 0}
     assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
-
-
-def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, queue, log):
-    reject(group)
-    log.away = True
-    assert worker.work() is PassResult.WAITING
-    assert waiting(group) == {0: 10, 1: 10}
-    assert not queue.letters
 
 
 def test_an_unreadable_source_record_leaves_headers_only_and_others_whole(group, worker, queue, log):
@@ -301,12 +306,6 @@ def test_a_topic_missing_for_a_minute_leaves_headers_only(group, worker, queue, 
     now_s[0] += 60
     assert worker.work() is PassResult.DONE
     assert set(queue.values().values()) == {None}
-
-
-def test_retriable_dead_letters_are_awaited_beside_permanent_failures(group, worker, queue):
-    reject(group)
-    queue.fates = {0: RETRIABLE, 1: PERMANENT}
-    assert worker.work() is PassResult.WAITING
 
 
 def test_a_missing_dead_letter_topic_blocks_the_worker_until_its_creation(group, worker, cluster, queue):

@@ -42,13 +42,8 @@ def test_a_damaged_endpoint_file_is_no_coordinator(runtime_dir: Path) -> None:
             assert not here.is_running()
             assert not has_coordinator_for("a:1")
             endpoint = Endpoint(**WHOLE)
-            settings = LaunchSettings(
-                bootstrap_servers="a:1",
-                kafka_config={},
-                state_store="kafka",
-                configs={},
-                endpoint_path=str(here.endpoint_path),
-            )
+            of_cluster = {"bootstrap_servers": "a:1", "kafka_config": {}, "state_store": "kafka", "configs": {}}
+            settings = LaunchSettings(**of_cluster, endpoint_path=str(here.endpoint_path))
             assert keep_endpoint(settings, endpoint) is None
             assert decode_endpoint(here.endpoint_path.read_bytes()) == endpoint, "else no client finds the coordinator"
             remove_endpoint(here.endpoint_path, endpoint)

@@ -31,14 +31,8 @@ def said(caplog):
 
 def joined(replaced=(), **configs):
     texts = {key.replace("_", "."): text for key, text in configs.items()}
-    return Joined(
-        member_epoch=1,
-        incarnation="i",
-        session_timeout_ms=1,
-        heartbeat_interval_ms=1,
-        configs=texts,
-        replaced=dict(replaced),
-    )
+    session = {"member_epoch": 1, "incarnation": "i", "session_timeout_ms": 1, "heartbeat_interval_ms": 1}
+    return Joined(**session, configs=texts, replaced=dict(replaced))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +61,7 @@ def test_each_effective_config_is_logged_with_its_source():
         f"configs that have their default: share.session.timeout.ms=45000, and {len(GROUP_KEYS) - 3} more (sharegroup "
         "configs list --all)"
     )
+    assert f"{BACKOFF}={DEFAULT}" in "".join(effective_configs({}, {})), "how long a query's releases wait"
 
 
 def test_a_start_has_one_line_of_defaults():
@@ -76,10 +71,6 @@ def test_a_start_has_one_line_of_defaults():
         assert len(told) == 1 and len(told[0]) < 250
         more = int(told[0].partition(" more")[0].split()[-1])
         assert told[0].count("=") + more == len(GROUP_KEYS) - known
-
-
-def test_a_start_says_how_long_a_querys_releases_wait_by_default():
-    assert f"{BACKOFF}={DEFAULT}" in "".join(effective_configs({}, {}))
 
 
 def test_lines_of_configs_are_short_and_a_long_value_has_its_own():
@@ -175,12 +166,8 @@ def test_the_environment_chooses_level_and_form_of_a_clients_log(program):
     (line,) = map(json.loads, lines)
     assert (line["level"], line["logger"], line["message"]) == ("ERROR", "coordinator.a", "said ERROR")
     assert ("group" in line) == (program == QUERY)
-    assert [line.rpartition(" ")[2] for line in printed(program, SHAREGROUP_LOG_LEVEL="DEBUG")] == [
-        "DEBUG",
-        "INFO",
-        "WARNING",
-        "ERROR",
-    ]
+    levels = [line.rpartition(" ")[2] for line in printed(program, SHAREGROUP_LOG_LEVEL="DEBUG")]
+    assert levels == ["DEBUG", "INFO", "WARNING", "ERROR"]
 
 
 def test_without_a_choice_a_program_s_own_logging_holds():

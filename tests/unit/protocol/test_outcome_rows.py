@@ -121,35 +121,22 @@ def test_outcomes_are_grouped_by_partition() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pa.table({"topic": ["t"]}),
-        table(Row("t", 0, 0, 0)).append_column("more", pa.array([1])),
-        table(Row("t", 0, 0, 0, outcome=0)),
-        table(Row("t", 0, 0, 0, outcome=4)),
-        table(Row("t", 0, 1, 0)),
-        table(Row("t", 0, 0, 0, outcome=2, delay_ms=-1)),
-        table(Row("t", 0, -5, 0)),
-        table(Row("t", -1, 0, 0)),
-        table(Row("t", 0, 0, 0, delivery_count=-1)),
-        table(Row("t", 0, 0, 2**63 - 1)),
-        table(Row("t", 0, 0, 0)).set_column(2, SCHEMA.field("first"), pa.array([None], pa.int64())),
-    ],
-    ids=[
-        "columns missing",
-        "a column more",
-        "gap",
-        "renew",
-        "last before first",
-        "negative delay",
-        "negative offset",
-        "negative partition",
-        "negative count",
-        "no offset after it",
-        "a null",
-    ],
-)
+WRONG = {
+    "columns missing": pa.table({"topic": ["t"]}),
+    "a column more": table(Row("t", 0, 0, 0)).append_column("more", pa.array([1])),
+    "gap": table(Row("t", 0, 0, 0, outcome=0)),
+    "renew": table(Row("t", 0, 0, 0, outcome=4)),
+    "last before first": table(Row("t", 0, 1, 0)),
+    "negative delay": table(Row("t", 0, 0, 0, outcome=2, delay_ms=-1)),
+    "negative offset": table(Row("t", 0, -5, 0)),
+    "negative partition": table(Row("t", -1, 0, 0)),
+    "negative count": table(Row("t", 0, 0, 0, delivery_count=-1)),
+    "no offset after it": table(Row("t", 0, 0, 2**63 - 1)),
+    "a null": table(Row("t", 0, 0, 0)).set_column(2, SCHEMA.field("first"), pa.array([None], pa.int64())),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_rows_that_no_sink_sends_are_refused(wrong: pa.Table) -> None:
     with pytest.raises(InvalidRequest):
         partition_outcomes(wrong)

@@ -24,7 +24,6 @@ from coordinator.protocol.errors import (
     error_from_wire,
 )
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
-from coordinator.protocol.receipts import incarnation_of
 from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.wire import (
     Endpoint,
@@ -154,15 +153,8 @@ def test_a_member_has_an_id_of_bounded_length(member_id: str) -> None:
 
 def test_no_secret_is_in_a_repr() -> None:
     endpoint = Endpoint(host="localhost", port=1, token="s3cret", pid=2)
-    settings = LaunchSettings(
-        bootstrap_servers="broker:9092",
-        kafka_config={"sasl.password": "s3cret"},
-        cluster_id="c",
-        state_store="sqlite",
-        endpoint_path="e",
-        log_path="l",
-        configs={},
-    )
+    secret = {"sasl.password": "s3cret"}
+    settings = LaunchSettings(bootstrap_servers="broker:9092", kafka_config=secret, state_store="sqlite", configs={})
     assert "s3cret" not in repr(endpoint) + str(endpoint) + repr(settings)
     assert "localhost:1" in repr(endpoint) and "broker:9092" in repr(settings)
 
@@ -177,10 +169,6 @@ def test_no_two_groups_incarnations_or_topics_have_one_digest() -> None:
     names = ["a", "b", "ab", "", "a\0b", "\ud800"]
     kinds = [(group_id, *ids) for group_id in names for ids in product(("a", "b", "ab"), repeat=2)]
     assert len({receipts.receipt_digest(*each) for each in kinds}) == len(kinds)
-
-
-def test_a_plan_id_names_the_groups_incarnation() -> None:
-    assert incarnation_of("1f0c2a7e.12") == "1f0c2a7e"
 
 
 def test_a_value_changes_once_until_it_is_another_one() -> None:

@@ -211,15 +211,8 @@ def test_two_owners_give_no_record_to_two_members(two_owners):
 
 def test_an_endpoint_file_that_was_cleaned_away_is_written_again(tmp_path):
     path = tmp_path / "run" / "endpoint.json"
-    settings = LaunchSettings(
-        bootstrap_servers="b",
-        kafka_config={},
-        cluster_id="c",
-        state_store="sqlite:s",
-        endpoint_path=str(path),
-        log_path="l",
-        configs={},
-    )
+    of_cluster = {"bootstrap_servers": "b", "kafka_config": {}, "state_store": "sqlite:s", "configs": {}}
+    settings = LaunchSettings(**of_cluster, endpoint_path=str(path))
     endpoint = Endpoint(host="127.0.0.1", port=1, token="t", pid=2)
     keep_endpoint(settings, endpoint)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -246,18 +239,16 @@ def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
     assert client.call(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == Done()
 
 
+def joined(interval_ms):
+    return Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=interval_ms)
+
+
 def test_heartbeats_go_on_after_any_error():
     beats = threading.Semaphore(0)
 
     def call(request, **_):
         if isinstance(request, JoinGroup):
-            return Joined(
-                member_epoch=1,
-                incarnation="i",
-                session_timeout_ms=45_000,
-                heartbeat_interval_ms=5,
-                isolation_level="read_uncommitted",
-            )
+            return joined(5)
         beats.release()
         raise OSError(28, "No space left on device")
 
@@ -268,9 +259,8 @@ def test_heartbeats_go_on_after_any_error():
 
 
 def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
-    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=5)
-    altered = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=7)
-    answers = SimpleNamespace(call=lambda request, **_: joined if isinstance(request, JoinGroup) else altered)
+    first, altered = joined(5), joined(7)
+    answers = SimpleNamespace(call=lambda request, **_: first if isinstance(request, JoinGroup) else altered)
     session = MemberSession(answers, "billing", "m1", topics=("orders",))
     wait_until(lambda: session.joined is altered, what="the interval is the altered one")
     session.close()

@@ -51,20 +51,9 @@ def disjoint(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
 epochs = st.integers(0, INT32_MAX)
 offsets = st.integers(0, INT64_MAX)
 lists_of_batches = st.lists(state_batches_of(offsets, MAX_DELIVERY_COUNT), max_size=200).map(disjoint)
-snapshots = st.builds(
-    ShareSnapshotValue,
-    epochs,
-    epochs,
-    optional(INT32_MAX),
-    optional(INT64_MAX),
-    offsets,
-    offsets,
-    lists_of_batches,
-    optional(INT32_MAX),
-)
-updates = st.builds(
-    ShareUpdateValue, epochs, optional(INT32_MAX), optional(INT64_MAX), lists_of_batches, optional(INT32_MAX)
-)
+int32, int64 = optional(INT32_MAX), optional(INT64_MAX)
+snapshots = st.builds(ShareSnapshotValue, epochs, epochs, int32, int64, offsets, offsets, lists_of_batches, int32)
+updates = st.builds(ShareUpdateValue, epochs, int32, int64, lists_of_batches, int32)
 group_ids = st.text(min_size=1, max_size=300)
 topic_ids = st.text().map(derived_topic_id)
 keys = st.one_of(
