@@ -45,30 +45,25 @@ ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 LONG, SLOW = "long", "slow"
 """LONG: `make soak` walks it, and `make test-all` walks its short form, which has one fault less. SLOW: `make test`
 leaves it out, since it takes longer than about three seconds, also in its short form."""
+BOTH = LONG, SLOW
 
 WALKS: dict[str, tuple[Any, ...]] = {
     "anything goes wrong once": (TWO, ANYTHING),
     "losses are passed over": (Setting(fail_on_data_loss=False), ANYTHING, SLOW),
     "a consumer takes part": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, lost=1), LONG),
-    "a consumer signals, and its requests come late": (WORK, Budget(2, expiries=2, delays=1), LONG, SLOW),
-    "a consumer signals, falls silent, and dies": (WORK, Budget(2, crashes=1, expiries=2, pauses=1), LONG, SLOW),
-    "a consumer signals, and coordinators come and go": (
-        WORK,
-        Budget(2, restarts=1, takeovers=1, expiries=1),
-        LONG,
-        SLOW,
-    ),
-    "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2), LONG, SLOW),
+    "a consumer signals, and its requests come late": (WORK, Budget(2, expiries=2, delays=1), *BOTH),
+    "a consumer signals, falls silent, and dies": (WORK, Budget(2, crashes=1, expiries=2, pauses=1), *BOTH),
+    "a consumer signals, and coordinators come and go": (WORK, Budget(2, restarts=1, takeovers=1, expiries=1), *BOTH),
+    "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2), *BOTH),
     "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1), LONG),
-    "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1), LONG, SLOW),
-    "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1), LONG, SLOW),
-    "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1), LONG, SLOW),
-    "a sink rejects a record": (REJECTS, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, delays=1), LONG, SLOW),
+    "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1), *BOTH),
+    "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1), *BOTH),
+    "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1), *BOTH),
+    "a sink rejects a record": (REJECTS, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, delays=1), *BOTH),
     "a sink gives records back": (
         Setting(records=1, most=(1, 1), limit=2, sink=("accept",), gives_back=1),
         Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1),
-        LONG,
-        SLOW,
+        *BOTH,
     ),
     "a sink says one thing and then another": (
         ROLLS,
@@ -101,7 +96,7 @@ WALKS: dict[str, tuple[Any, ...]] = {
         Budget(2, crashes=2, restarts=1, expiries=1, pauses=1, delays=1),
         LONG,
     ),
-    "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1), LONG, SLOW),
+    "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1), *BOTH),
     "records are quarantined": (Setting(limit=2), Budget(2, crashes=2, expiries=1), SLOW),
     "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1), SLOW),
     "configs change where silence accepts": (IMPLICIT, Budget(2, crashes=1, restarts=1, configs=1)),
@@ -137,20 +132,17 @@ WALKS: dict[str, tuple[Any, ...]] = {
     "a topic in order gets a partition": (
         ORDERED,
         Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, partitions=1),
-        LONG,
-        SLOW,
+        *BOTH,
     ),
     "a sink defers records of two partitions": (
         DEFERS,
         Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
-        LONG,
-        SLOW,
+        *BOTH,
     ),
     "a sink in order defers what follows": (
         DEFERS_IN_ORDER,
         Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
-        LONG,
-        SLOW,
+        *BOTH,
     ),
     "a query never comes back": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, departures=1), LONG),
     "a query with a sink never comes back": (
@@ -167,15 +159,14 @@ WALKS: dict[str, tuple[Any, ...]] = {
     "a driver is stopped and latestOffset has no start": (
         Setting(records=3, most=(1,), fetches=1, without_start=True),
         Budget(2, expiries=1, stops=1),
-        LONG,
-        SLOW,
+        *BOTH,
     ),
     "a sink decides anew and latestOffset has no start": (
         Setting(records=1, most=(1,), sink=("accept", "release"), without_start=True),
         Budget(2, crashes=2, restarts=1, delays=1),
         LONG,
     ),
-    "two queries die with their coordinator": (ONE_RECORD, Budget(3, crashes=2, restarts=1, expiries=1), LONG, SLOW),
+    "two queries die with their coordinator": (ONE_RECORD, Budget(3, crashes=2, restarts=1, expiries=1), *BOTH),
     "an owner on another host falls silent": (HOSTS, Budget(2, delays=1, silences=1), LONG),
     "anything goes wrong on two hosts": (
         HOSTS,
