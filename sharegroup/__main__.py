@@ -92,7 +92,9 @@ def run(arguments: list[str]) -> int:
         _drop_output()
         return UNREAD
     except SystemExit:  # click ends with 1 for the same
-        if not _is_unread():
+        poll = select.poll()
+        poll.register(1, 0)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
             raise
         return UNREAD
     except OSError as error:
@@ -104,12 +106,6 @@ def run(arguments: list[str]) -> int:
         status = USAGE if str(error.fields.get("option", "")).startswith("--") else ERROR
         return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments), status)
     return status if isinstance(status, int) else 0
-
-
-def _is_unread() -> bool:
-    poll = select.poll()
-    poll.register(1, 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _drop_output() -> None:

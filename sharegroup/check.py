@@ -71,20 +71,17 @@ def check(
 
 def _checks(sides: Mapping[str, Callable[[], Iterator[Found]]]) -> Iterator[dict[str, str | None]]:
     """Yields the findings of each side's check, each once. An error that a check raises ends its side."""
+    told: list[dict[str, str | None]] = []
+
+    def is_new(row: dict[str, str | None]) -> bool:  # several questions may meet one error
+        told.append(row)
+        return row not in told[:-1]
+
     for side, findings in sides.items():
-        told = []
-        for row in _rows(side, findings):
-            if row not in told:  # several questions may meet one error
-                yield row
-            told.append(row)
-
-
-def _rows(side: str, findings: Callable[[], Iterator[Found]]) -> Iterator[dict[str, str | None]]:
-    try:
-        for finding in findings():
-            yield _row(side, finding)
-    except ShareGroupError as error:
-        yield _row(side, error)
+        try:
+            yield from filter(is_new, (_row(side, finding) for finding in findings()))
+        except ShareGroupError as error:
+            yield from filter(is_new, [_row(side, error)])
 
 
 def _row(side: str, found: Found) -> dict[str, str | None]:

@@ -80,11 +80,14 @@ class RecordFormat:
             if said == "true":
                 self._prints.append(name)
         self._separators = {name: properties.get(name, text).encode() for name, text in _SEPARATORS.items()}
-        self._decoders = {
-            option.partition(".")[0]: _deserializer(option, properties[option])
-            for option in _DESERIALIZERS
-            if properties.get(option)
-        }
+        self._decoders: dict[str, _Named] = {}
+        for option in _DESERIALIZERS:
+            if given := properties.get(option):
+                name = given.rpartition(".")[2]
+                if (kind := name.removesuffix("Deserializer")) not in DESERIALIZERS:
+                    known = ", ".join(DESERIALIZERS)
+                    raise click.UsageError(f"{option}={given} is not known; Kafka's own are: {known}")
+                self._decoders[option.partition(".")[0]] = _Named(name, DESERIALIZERS[kind])
 
     def line(self, message: Any) -> bytes:
         """Returns the bytes of one record, with the line separator. Raises RecordUnreadable if a deserializer fails."""
@@ -148,10 +151,3 @@ class RecordFormat:
                 f"Record {record} can't be read by {deserializer.name}: {error}. With --reject-message-on-error such a "
                 "record is rejected."
             ) from None
-
-
-def _deserializer(option: str, name: str) -> _Named:
-    kind = name.rpartition(".")[2].removesuffix("Deserializer")
-    if kind not in DESERIALIZERS:
-        raise click.UsageError(f"{option}={name} is not known; Kafka's own are: {', '.join(DESERIALIZERS)}")
-    return _Named(name.rpartition(".")[2], DESERIALIZERS[kind])

@@ -28,7 +28,7 @@ _TEXTS = {"a": ("%p", "%p"), "E": ("%a", "%A"), "Z": ("%z", "%z"), "z": ("%Z", "
 def time_format(pattern: str) -> Callable[[float], str]:
     """Returns the function that writes a time (seconds since 1970) as text, in local time. Raises ValueError if a quote
     in the pattern is not closed, or if a letter is not supported."""
-    parts: list[Callable[[datetime], str]] = []
+    parts: list[Callable[[datetime], str] | str] = []
     at = 0
     while at < len(pattern):
         found = _PART.match(pattern, at)
@@ -36,18 +36,14 @@ def time_format(pattern: str) -> Callable[[float], str]:
             raise ValueError("a quote is not closed")
         at = found.end()
         quoted, sign_run, sign, plain = found.groups()
-        parts.append(_field(sign, len(sign_run)) if sign_run else _literal(quoted, plain))
+        text = plain or (quoted or "").replace("''", "'") or "'"
+        parts.append(_field(sign, len(sign_run)) if sign_run else text)
 
     def shown(time_s: float) -> str:
         local = datetime.fromtimestamp(time_s, timezone.utc).astimezone()
-        return "".join(part(local) for part in parts)
+        return "".join(part if isinstance(part, str) else part(local) for part in parts)
 
     return shown
-
-
-def _literal(quoted: str | None, plain: str | None) -> Callable[[datetime], str]:
-    text = plain if quoted is None else quoted.replace("''", "'") or "'"
-    return lambda time: text or ""
 
 
 def _field(sign: str, count: int) -> Callable[[datetime], str]:

@@ -124,7 +124,11 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
     if action == "release_member":
         arguments.append(options["member_id"])
     else:
-        arguments += [*_one_partition(options["topics"][0]), options["records"]]
+        (text,) = options["topics"]
+        ((topic, partitions),) = topics_of([text]).items()
+        if len(partitions) != 1:
+            raise click.UsageError(f"Invalid topic arg '{text}', expected topic name and one partition")
+        arguments += [topic, partitions[0], options["records"]]
     act = functools.partial(getattr(admin, action), *arguments, reason=options["reason"])
     altered = _told_first(options, act, execute=options["execute"])
     if options["as_json"]:
@@ -214,14 +218,6 @@ def offset_range(context: click.Context, option: click.Parameter, text: str | No
     if not is_range or not int(first) <= int(last) < 2**63:
         raise click.BadParameter(f"'{text}' is not FIRST or FIRST-LAST")
     return range(int(first), int(last) + 1)
-
-
-def _one_partition(text: str) -> tuple[str, int]:
-    """Parse a text as orders:0. Raises UsageError if it names no partition, or several."""
-    ((topic, partitions),) = topics_of([text]).items()
-    if len(partitions) != 1:
-        raise click.UsageError(f"Invalid topic arg '{text}', expected topic name and one partition")
-    return topic, partitions[0]
 
 
 def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:

@@ -240,11 +240,7 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
         "only_state": in_flight.record_states(options["state"]),
         "progress_staleness_ms": options["progress_stale_longer_than_ms"],
     }
-
-    def runs_of(group_id: str) -> in_flight.Found:
-        return in_flight.look(admin, group_id, filters, in_flight.MOST_SHOWN)
-
-    found = _of_each(group_ids, options, runs_of)
+    found = _of_each(group_ids, options, lambda group: in_flight.look(admin, group, filters, in_flight.MOST_SHOWN))
     tell_source(next((each.page.read_from for each in found if each.page.read_from), read_from))
     if options["as_json"]:
         print_json([each.plain() for each in found])

@@ -4,7 +4,7 @@ record that is in flight for longest."""
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -48,9 +48,13 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
     Example:
       sharegroup top --bootstrap-server localhost:9092 \\
           --group billing --interval 10"""
+    from coordinator.protocol.errors import GroupIdNotFound
+
     with opened(*cluster) as admin:
         looks = Looks(admin, group_ids)
-        _check_exist(looks.look(), group_ids)
+        for line in looks.look():
+            if line.state == "Dead" and line.group_id in group_ids:  # one that is deleted later stays on the screen
+                raise GroupIdNotFound(group_id=line.group_id)
         if once or as_json:
             time.sleep(interval)
             lines = looks.look()
@@ -65,16 +69,6 @@ def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: boo
             while True:
                 time.sleep(interval)
                 live.update(next_screen(looks), refresh=True)
-
-
-def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
-    """Raise GroupIdNotFound if a named group does not exist in the first reading. A group that is deleted later stays
-    on the screen as Dead."""
-    from coordinator.protocol.errors import GroupIdNotFound
-
-    for line in lines:
-        if line.state == "Dead" and line.group_id in named:
-            raise GroupIdNotFound(group_id=line.group_id)
 
 
 def next_screen(looks: Looks) -> RenderableType:

@@ -54,8 +54,9 @@ def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[i
         thread.start()  # the caller's thread may have a loop that runs, as in a notebook
         cleanup.callback(thread.join)
         cleanup.callback(loop.call_soon_threadsafe, loop.stop)
-        serving = asyncio.run_coroutine_threadsafe(_serve(_Front(broker, found, cluster_id), listeners), loop)
-        servers = serving.result()
+        front = _Front(broker, found, cluster_id)
+        served = [asyncio.run_coroutine_threadsafe(asyncio.start_server(front, sock=each), loop) for each in listeners]
+        servers = [each.result() for each in served]
         cleanup.callback(lambda: asyncio.run_coroutine_threadsafe(_end(servers), loop).result())
         try:
             yield found
@@ -126,10 +127,6 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(struct.pack(">i", len(content)) + content)
-
-
-async def _serve(front: _Front, listeners: list[socket.socket]) -> list[asyncio.Server]:
-    return [await asyncio.start_server(front, sock=listener) for listener in listeners]
 
 
 async def _end(servers: list[asyncio.Server]) -> None:

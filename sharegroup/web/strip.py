@@ -122,17 +122,11 @@ def look(
     """Returns the runs of each window: all, up to ``most``. If there are more, the first ones, and ``of_a_sample`` runs
     at each of ``samples`` offsets of the rest."""
     pages = _pages(admin, group_id, [(each, each.first, most) for each in windows])
-    places = [list(_places(each, page.end, samples)) for each, page in zip(windows, pages, strict=True)]
+    rests = (range(page.end, each.last + 1) for each, page in zip(windows, pages, strict=True))
+    places = [rest[:: max(1, len(rest) // samples)][:samples] for rest in rests]
     asked = [(each, at, of_a_sample) for each, ats in zip(windows, places, strict=True) for at in ats]
     sampled = iter(_pages(admin, group_id, asked))
     return [_joined([page, *islice(sampled, len(ats))]) for page, ats in zip(pages, places, strict=True)]
-
-
-def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
-    left = window.last - rest + 1
-    if left > 0:
-        step = max(1, left // samples)
-        yield from range(rest, min(window.last + 1, rest + samples * step), step)
 
 
 class _Page(NamedTuple):
@@ -196,12 +190,6 @@ def holders_of(looked: Iterable[Looked]) -> set[str]:
     return {run.member_id for each in looked for run in each.runs if state_of(run, each.now_ms) == "acquired"}
 
 
-def colour_of(run: RunInFlight, now_ms: int, colours: Mapping[str, str]) -> str:
-    """Returns the CSS class of a run's colour: its state or, if it is held, its holder's class in ``colours``."""
-    state = state_of(run, now_ms)
-    return colours.get(run.member_id, "acquired h0") if state == "acquired" else state
-
-
 def draw(
     looked: Looked,
     first: int,
@@ -236,7 +224,8 @@ def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) ->
                 yield at, run.first - 1, "done"
             start, end = max(run.first, at), min(run.last, last)
             if end >= start:
-                yield start, end, colour_of(run, looked.now_ms, colours)
+                state = state_of(run, looked.now_ms)
+                yield start, end, colours.get(run.member_id, "acquired h0") if state == "acquired" else state
                 at = end + 1
             run = next(runs, None)
         if high >= at:
