@@ -106,15 +106,8 @@ class EmbeddedBroker:
             reader.close()
 
     def _reader(self) -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "group.id": "embedded-broker",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 0,
-            }
-        )
+        where = {"bootstrap.servers": self.bootstrap_servers, "group.id": "embedded-broker"}
+        return Consumer({**where, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0})
 
     def _running(self) -> Producer:
         if self._owner is None:

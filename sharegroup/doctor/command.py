@@ -73,14 +73,8 @@ def doctor(cluster: Cluster, group_ids: tuple[str, ...], held_longer_than_ms: in
 
 def as_object(group_id: str, finding: Finding) -> dict[str, str]:
     """Returns the finding as a JSON object. ``group_id`` is empty if it concerns the cluster."""
-    return {
-        "group_id": group_id,
-        "rule": finding.rule,
-        "severity": finding.severity.value,
-        "what": finding.what,
-        "do": finding.do,
-        "command": finding.command,
-    }
+    said = {"what": finding.what, "do": finding.do, "command": finding.command}
+    return {"group_id": group_id, "rule": finding.rule, "severity": finding.severity.value, **said}
 
 
 def report(group_id: str, findings: Iterable[Finding]) -> RenderableType:

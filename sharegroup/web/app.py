@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -79,16 +80,14 @@ def sign_in(visit: Visit) -> Response:
     if visitor is None:
         return visit.page("login.html", 401, error="Nobody has this token, or it has no right to look.", kept=kept)
     response = visit.redirect(f"/form?{kept}" if kept and visitor.is_admin else "/")
-    response.set_cookie(
-        visit.site.cookie(visit.request),
-        visit.site.sessions.begin(visitor, token),
-        max_age=int(LONGEST_S),
-        path=visit.site.public.prefix or "/",
-        secure=visit.site.is_secure,
-        httponly=True,
-        samesite="strict",
-    )
+    name = visit.site.sessions.begin(visitor, token)
+    response.set_cookie(value=name, max_age=int(LONGEST_S), httponly=True, samesite="strict", **_cookie(visit))
     return response
+
+
+def _cookie(visit: Visit) -> dict[str, Any]:
+    site = visit.site
+    return {"key": site.cookie(visit.request), "path": site.public.prefix or "/", "secure": site.is_secure}
 
 
 def _signs_in(site: Site) -> Callable[[Request], Awaitable[Response]]:
@@ -108,12 +107,9 @@ def _signs_in(site: Site) -> Callable[[Request], Awaitable[Response]]:
 
 def sign_out(visit: Visit) -> Response:
     """End the session of this browser."""
-    cookie = visit.site.cookie(visit.request)
-    visit.site.sessions.end(visit.request.cookies.get(cookie, ""))
+    visit.site.sessions.end(visit.request.cookies.get(visit.site.cookie(visit.request), ""))
     response = visit.redirect("/login")
-    response.delete_cookie(
-        cookie, path=visit.site.public.prefix or "/", secure=visit.site.is_secure, httponly=True, samesite="strict"
-    )
+    response.delete_cookie(httponly=True, samesite="strict", **_cookie(visit))
     return response
 
 

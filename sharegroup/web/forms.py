@@ -118,16 +118,9 @@ def form_page(
     error: str = "", wrong: str = "",
 ) -> Response:  # fmt: skip
     """A form on its own page, as it was filled in. ``error``: why it was refused; ``wrong``: the field to correct."""
-    return visit.page(
-        "form.html",
-        status,
-        form=form,
-        given=given,
-        kind=kind,
-        group_id=group_id,
-        error=error,
-        wrong=wrong or next((field.name for field in form.fields if field.label), ""),
-    )
+    shown = {"form": form, "given": given, "kind": kind, "group_id": group_id, "error": error}
+    first = next((field.name for field in form.fields if field.label), "")
+    return visit.page("form.html", status, **shown, wrong=wrong or first)
 
 
 def again(visit: Visit, error: ShareGroupError) -> Response | None:

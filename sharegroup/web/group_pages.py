@@ -139,8 +139,13 @@ def _group_page(
     windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
     held_now = sum(p.acquired for p in partitions)
+    numbers = {"lag": description.lag, "held": held_now, "given_up": description.records.given_up}
+    said = {"findings": _findings(visit, description, held), "most_findings": MOST_FINDINGS, "ways": ways_of}
+    fixed = {"words": strip.WORDS, "keys": sorted(GROUP_KEYS), "acts": forms.ACTS}
+    values: dict[str, Any] = {**numbers, **said, **fixed, **paging}
     return visit.page(
         "group.html",
+        **values,
         is_live=is_live,
         as_of_s=as_of_s,
         error=error and told(error),
@@ -149,23 +154,13 @@ def _group_page(
         seen=visit.site.watch.snapshot.groups.get(group_id),
         partitions=_drawn(on_page, windows, looked, colours),
         partitions_total=len(partitions),
-        **paging,
-        lag=description.lag,
-        held=held_now,
         archiving=sum(p.archiving for p in partitions),
-        given_up=description.records.given_up,
-        is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
+        is_part=held.cursor is not None,
         now_ms=held.now_ms,
-        findings=_findings(visit, description, held),
-        most_findings=MOST_FINDINGS,
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
-        words=strip.WORDS,
         awaited=partial(awaited_in_words, limit=GroupConfig.parse(description.configs).share_delivery_count_limit),
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
-        keys=sorted(GROUP_KEYS),
-        acts=forms.ACTS,
-        ways=ways_of,
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
 
@@ -288,31 +283,23 @@ def partition_of(visit: Visit) -> PartitionDescription:
 def show_partition(visit: Visit) -> Response:
     """The page of a partition: the offsets ``first`` to ``last``, by default the whole window."""
     partition = partition_of(visit)
-    group_id = visit.group_id
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     first = min(max(visit.number("first", start), start), end - 1)
     last = min(max(visit.number("last", end - 1), first), end - 1)
-    (looked,) = strip.look(visit.admin, group_id, [strip.OffsetWindow(partition=partition, first=first, last=last)])
+    window = strip.OffsetWindow(partition=partition, first=first, last=last)
+    (looked,) = strip.look(visit.admin, visit.group_id, [window])
     colours = strip.colours_of(strip.holders_of([looked]))
     drawn = strip.draw(looked, first, last, colours=colours)
-    size = last - first + 1
+    place = {"group_id": visit.group_id, "partition": partition, "first": first, "last": last}
+    drawing = {"strip": drawn, "colours": colours, "words": strip.WORDS, "state_of": strip.state_of}
+    values: dict[str, Any] = {**place, "start": start, "end": end, **drawing, "now_ms": looked.now_ms}
     return visit.page(
         "partition.html",
-        group_id=group_id,
-        partition=partition,
-        strip=drawn,
-        first=first,
-        last=last,
-        start=start,
-        end=end,
-        cells=_cells(drawn, looked, first, last) if size <= MOST_OFFSETS else [],
+        **values,
+        windows=_windows(first, last, start, end),
+        cells=_cells(drawn, looked, first, last) if last - first < MOST_OFFSETS else [],
         runs=looked.runs[:MOST_RUNS],
         more=len(looked.runs) > MOST_RUNS or drawn.is_sampled,
-        now_ms=looked.now_ms,
-        state_of=strip.state_of,
-        colours=colours,
-        words=strip.WORDS,
-        windows=_windows(first, last, start, end),
     )
 
 

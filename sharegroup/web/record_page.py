@@ -30,18 +30,11 @@ def show_record(visit: Visit) -> Response:
     """The page of a record."""
     partition, offset = partition_of(visit), visit.number("offset")
     run, now_ms = _run_at(visit, partition, offset)
-    return _page(
-        visit,
-        "record.html",
-        partition,
-        offset,
-        run=run,
-        now_ms=now_ms,
-        state=_state(partition, offset, run),
-        may_have_dead_letter=offset < partition.end_offset and (run is None or run.state in ("ARCHIVING", "ARCHIVED")),
-        acts=forms.ACTS,
-        is_held=run is not None and run.state in ("ACQUIRED", "IN_PROGRESS"),
-    )
+    may_have_dead_letter = offset < partition.end_offset and (run is None or run.state in ("ARCHIVING", "ARCHIVED"))
+    is_held = run is not None and run.state in ("ACQUIRED", "IN_PROGRESS")
+    shown = {"run": run, "now_ms": now_ms, "state": _state(partition, offset, run), "acts": forms.ACTS}
+    more = {"may_have_dead_letter": may_have_dead_letter, "is_held": is_held}
+    return _page(visit, "record.html", partition, offset, **shown, **more)
 
 
 def show_history(visit: Visit) -> Response:
