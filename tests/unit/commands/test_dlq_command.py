@@ -180,35 +180,17 @@ def test_a_name_that_no_dead_letter_has_is_known():
     assert [each.name for each in named if not each.is_known] == ["mesage"]
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
-        ("tenant=a", True),
-        ("tenant=b", True),
-        ("tenant=c", False),
-        ("tenant=", False),
-        ("nothing=", False),
-        ("tenant~=[b-z]", True),
-        ("tenant~=^ab$", False),
-        ("group=billing", True),
-        ("group=mine", False),
-        ("header.group=mine", True),
-        ("topic=orders", True),
-        ("partition=3", True),
-        ("offset=77", True),
-        ("offset~=7", True),
-        ("delivery.count=2", True),
-        ("disposition=rejected", True),
-        ("message=no such", False),
-        ("message~=no such", True),
-        ("__dlq.errors.group=billing", True),
-        ("key=k", True),
-        ("value=w", False),
-        ("value~=.", True),
-    ],
+HOLD = (
+    *("tenant=a", "tenant=b", "tenant~=[b-z]", "group=billing", "header.group=mine", "topic=orders", "partition=3"),
+    *("offset=77", "offset~=7", "delivery.count=2", "disposition=rejected", "message~=no such", "key=k", "value~=."),
+    "__dlq.errors.group=billing",
 )
-def test_a_condition_holds_for_a_dead_letter(text, holds):
-    assert condition(text)(dead()) is holds
+FAIL = ("tenant=c", "tenant=", "nothing=", "tenant~=^ab$", "group=mine", "message=no such", "value=w")
+
+
+@pytest.mark.parametrize("text", [*HOLD, *FAIL])
+def test_a_condition_holds_for_a_dead_letter(text):
+    assert condition(text)(dead()) is (text in HOLD)
 
 
 def test_a_null_matches_nothing():

@@ -25,15 +25,7 @@ from sharegroup.web.server import Address, Server
 from sharegroup.web.site import HERE as PACKAGE
 from tests.support.standalone import Certificates
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, HERE, LOOKER, MEMBER, Page
-
-
-@pytest.fixture
-def page(tmp_path):
-    page = Page(tmp_path / "state.db")
-    page.running.join(starting_offsets="earliest")
-    yield page
-    page.close()
+from tests.support.web_site import ACTOR, HERE, LOOKER, MEMBER
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from coordinator.protocol import errors
 from sharegroup.web import outages, site
 from sharegroup.web.outages import Waiting
 from sharegroup.web.site import AWAY
-from tests.support.web_site import ACTOR, LOOKER, Page
+from tests.support.web_site import ACTOR, LOOKER
 
 WHERE = {"group": "billing", "topic": "orders", "partition": 0}
 LOOKS = {
@@ -37,15 +37,11 @@ SAYS = "The Kafka brokers (fake:9092) have not answered since"
 
 
 @pytest.fixture
-def page(tmp_path, monkeypatch):
-    """A query holds 20 records; what the page knows of its group is from then."""
+def page(page, monkeypatch):
+    """What the page knows of its group is from when its query held 20 records."""
     monkeypatch.setattr(site, "PATIENCE_S", 0.2)
-    page = Page(tmp_path / "state.db")
-    page.running.join(starting_offsets="earliest", client_id="etl")
-    page.running.start(page.running.next(max_records=20).plan_id)
     page.watch.look()
-    yield page
-    page.close()
+    return page
 
 
 @pytest.fixture

@@ -46,18 +46,9 @@ def page(tmp_path):
 
 
 def join(page, group_id, member_id, topics=(TOPIC,)):
-    return page.running.joined(
-        JoinGroup(
-            group_id=group_id,
-            member_id=member_id,
-            process_id=member_id,
-            query=False,
-            topics=tuple(topics),
-            starting_offsets="earliest",
-            client_id=QUOTES[:200],
-            client_host=QUOTES[:200],
-        )
-    )
+    who = {"member_id": member_id, "process_id": member_id, "client_id": QUOTES[:200], "client_host": QUOTES[:200]}
+    options = {"query": False, "topics": tuple(topics), "starting_offsets": "earliest"}
+    return page.running.joined(JoinGroup(group_id=group_id, **who, **options))
 
 
 def worked(page, group_id):
@@ -131,24 +122,12 @@ def test_dead_letters_with_long_reasons_fit_a_page(page, group_id):
     page.admin._ask(AlterGroupConfigs(group_id=group_id, set={DLQ: "d" * 249}, execute=True))
     large = QUOTES.encode()
     headers = ((QUOTES[:1_000], large),) * 60
-    page.kafka.found = [
-        DeadLetter(
-            partition=0,
-            offset=10**18 + n,
-            timestamp_ms=10**17,
-            origin_topic=QUOTES,
-            origin_partition=2**31,
-            origin_offset=10**18 + n,
-            group_id=group_id,
-            delivery_count=10**9,
-            message=QUOTES + str(n),
-            disposition=QUOTES + str(n),
-            key=large,
-            value=large,
-            headers=headers,
-        )
-        for n in range(LISTED)
-    ]
+    record = {"partition": 0, "timestamp_ms": 10**17, "key": large, "value": large, "headers": headers}
+    origin = {"origin_topic": QUOTES, "origin_partition": 2**31, "group_id": group_id, "delivery_count": 10**9}
+    page.kafka.found = []
+    for n in range(LISTED):
+        said = {"message": QUOTES + str(n), "disposition": QUOTES + str(n)}
+        page.kafka.found.append(DeadLetter(offset=10**18 + n, origin_offset=10**18 + n, **record, **origin, **said))
     browser = page.browser(ACTOR)
     text = checked(browser.get("/deadletters", group=group_id))
     (reason, *_) = re.findall(r'name="reason" value="([^"]+)"', text)
