@@ -49,24 +49,19 @@ if TYPE_CHECKING:
     __version__: str
 
 # The module of each name; of the names of packages, the package.
+_CONFLUENTS = (
+    *("TIMESTAMP_CREATE_TIME", "TIMESTAMP_LOG_APPEND_TIME", "TIMESTAMP_NOT_AVAILABLE", "IllegalStateException"),
+    *("ConcurrentModificationException", "KafkaError", "KafkaException", "Message", "Messages", "TopicPartition"),
+)
 _MODULES = {
-    "TIMESTAMP_CREATE_TIME": "confluent_kafka",
-    "TIMESTAMP_LOG_APPEND_TIME": "confluent_kafka",
-    "TIMESTAMP_NOT_AVAILABLE": "confluent_kafka",
+    **dict.fromkeys(_CONFLUENTS, "confluent_kafka"),
     "AcknowledgeType": "coordinator.protocol.values",
     "Admin": "coordinator.admin.admin",
     "AsyncShareConsumer": "share_consumer.aio",
-    "ConcurrentModificationException": "confluent_kafka",
     "DeserializingShareConsumer": "share_consumer.consumer",
-    "IllegalStateException": "confluent_kafka",
-    "KafkaError": "confluent_kafka",
-    "KafkaException": "confluent_kafka",
-    "Message": "confluent_kafka",
-    "Messages": "confluent_kafka",
     "ShareConsumer": "share_consumer.consumer",
     "ShareGroupError": "coordinator.protocol.errors",
     "ShareGroupListener": "share_source.views.query_listener",
-    "TopicPartition": "confluent_kafka",
     "UsedAfterFork": "coordinator.client.forks",
     "WakeupException": "share_consumer.errors",
     "acknowledge": "share_sink.foreach_batch",

@@ -70,35 +70,22 @@ def check(outcome: Outcome) -> list[Check]:
     shares = {query: len(outcome.of_query(query)) for query in outcome.queries}
     tasks, partitions = most_tasks(outcome.bills), len({bill.partition for bill in outcome.bills})
     killed, lag, archived = outcome.killed, outcome.group.lag, outcome.group.archived
-    written, planned = len(killed.written), len(killed.planned)
+    written, planned, dead = len(killed.written), len(killed.planned), len(outcome.dead)
+    in_middle = not killed.committed and 0 < written < planned
+    shared = ", ".join(f"{query}: {share:,}" for query, share in shares.items())
+    said = f"{tasks} tasks in a batch, {partitions} partition{'' if partitions == 1 else 's'}"
     state = "was done already" if killed.committed else f"had {written:,} of {planned:,} orders written"
     return [
         _billed_or_dead(outcome),
-        Check(
-            "both queries had a share of the partition",
-            ", ".join(f"{query}: {share:,}" for query, share in shares.items()),
-            all(shares.values()),
-        ),
-        Check(
-            "more tasks than partitions read at a time",
-            f"{tasks} tasks in a batch, {partitions} partition{'' if partitions == 1 else 's'}",
-            tasks > partitions > 0,
-        ),
+        Check("both queries had a share of the partition", shared, all(shares.values())),
+        Check("more tasks than partitions read at a time", said, tasks > partitions > 0),
         _dead_letters(outcome),
         _tried_again(outcome),
-        Check(
-            "the kill hit the middle of a batch",
-            f"{killed.query}'s batch {killed.batch_id} {state}",
-            not killed.committed and 0 < written < planned,
-        ),
+        Check("the kill hit the middle of a batch", f"{killed.query}'s batch {killed.batch_id} {state}", in_middle),
         _replayed_as_it_was(outcome),
         _delivery_counts(outcome),
         Check("the group's lag is 0", "unknown" if lag is None else f"lag {lag:,}", lag == 0),
-        Check(
-            "the group archived the dead letters, and nothing else",
-            f"{archived:,} archived",
-            archived == len(outcome.dead),
-        ),
+        Check("the group archived the dead letters, and nothing else", f"{archived:,} archived", archived == dead),
     ]
 
 

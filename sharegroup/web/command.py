@@ -7,7 +7,7 @@ import importlib.util
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +16,6 @@ from sharegroup.cluster_options import Cluster, cluster_options, connect_options
 from sharegroup.option_types import Seconds, Whole
 
 if TYPE_CHECKING:
-    from coordinator.admin.admin import Admin
     from coordinator.protocol.rights import Tokens
     from sharegroup.doctor.findings import Finding
     from sharegroup.web.public_url import PublicUrl
@@ -148,6 +147,9 @@ def site_of(
     share.coordinator.endpoint check tokens. ``repeated``: the words with which other commands name the cluster."""
     from coordinator.admin.admin import Admin
     from coordinator.kafka.broker_probe import brokers_answer
+    from sharegroup.doctor.facts import Examination
+    from sharegroup.doctor.limits import HELD_LONG_MS
+    from sharegroup.doctor.rules import examine
     from sharegroup.web.examinations import Examinations
     from sharegroup.web.jobs import Jobs
     from sharegroup.web.outages import Outages
@@ -160,9 +162,13 @@ def site_of(
 
     with contextlib.ExitStack() as stack:
         admin = stack.enter_context(contextlib.closing(Admin(config)))
+
+        def examined(group_id: str) -> list[Finding]:
+            return examine(Examination(admin, config, HELD_LONG_MS, repeated, most_runs=MOST_EXAMINED).group(group_id))
+
         watch = stack.enter_context(contextlib.closing(Watch(admin, interval_s)))
         sessions = stack.enter_context(contextlib.closing(Sessions()))
-        examinations = stack.enter_context(contextlib.closing(Examinations(_examined(admin, config, repeated))))
+        examinations = stack.enter_context(contextlib.closing(Examinations(examined)))
         jobs = stack.enter_context(contextlib.closing(Jobs()))
         asks = brokers_answer(kafka_config(config))
         outages = Outages(config["bootstrap.servers"], asks, watch.waiting, watch.notify)
@@ -182,18 +188,6 @@ def site_of(
             is_tls=is_tls,
             public=public or PublicUrl(),
         )
-
-
-def _examined(admin: Admin, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
-    """Returns a function that has the doctor examine a group."""
-    from sharegroup.doctor.facts import Examination
-    from sharegroup.doctor.limits import HELD_LONG_MS
-    from sharegroup.doctor.rules import examine
-
-    def examined(group_id: str) -> list[Finding]:
-        return examine(Examination(admin, config, HELD_LONG_MS, repeated, most_runs=MOST_EXAMINED).group(group_id))
-
-    return examined
 
 
 MOST_EXAMINED = 1_000

@@ -62,23 +62,17 @@ def show_list(visit: Visit, error: ShareGroupError | None = None) -> Response:
     reasons = Counter((each.disposition, each.message) for each in found)
     chosen = [each for each in found if reason in ("", digest(each.message))]
     rows, paging = visit.paged(chosen, ON_A_PAGE)
+    choice = {"reason": reason, "digest": digest, "origin": origin if origin[0] else None, "found": len(chosen)}
+    listed = {"rows": rows, "most": LISTED, "preview": preview, **paging}
+    values: dict[str, Any] = {"group_id": group_id, "topic": topic, **choice, **listed}
     return visit.page(
         "dead_letters.html",
         200 if error is None else status_of(error),
+        **values,
         error="" if error is None else told(error),
         chosen=frozenset(visit.form.get("chosen", ())),
-        origin=origin if origin[0] else None,
-        preview=preview,
-        group_id=group_id,
-        topic=topic,
         reasons=reasons.most_common(MOST_REASONS),
         more_reasons=max(0, len(reasons) - MOST_REASONS),
-        reason=reason,
-        digest=digest,
-        found=len(chosen),
-        most=LISTED,
-        rows=rows,
-        **paging,
     )
 
 
