@@ -9,8 +9,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 LOOK_OFTEN = {"share.coordinator.metadata.refresh.ms": 500}
 failing_or_going_on = pytest.mark.parametrize(
-    "fail_on_data_loss",
-    [pytest.param(True, id="failing"), pytest.param(False, id="going-on", marks=pytest.mark.soak)],
+    "fail_on_data_loss", [pytest.param(True, id="failing"), pytest.param(False, id="going-on", marks=pytest.mark.soak)]
 )
 
 

@@ -124,11 +124,7 @@ class Server:
             "spark.sql.warehouse.dir": folder / "warehouse",
             "spark.driver.extraJavaOptions": java,
         }
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": python_path(),
-            "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
-        }
+        self._environment = {**os.environ, "PYTHONPATH": python_path(), "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED)}
         self._log = (folder / "server.log").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.connect_server", str(port)] + [f"{k}={v}" for k, v in config.items()],

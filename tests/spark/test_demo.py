@@ -126,8 +126,7 @@ def test_an_ignored_signal_stays_ignored_during_the_clean_up(ending):
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "when",
-    [pytest.param(STARTING, id="starting"), pytest.param(AT_WORK, id="at-work", marks=pytest.mark.soak)],
+    "when", [pytest.param(STARTING, id="starting"), pytest.param(AT_WORK, id="at-work", marks=pytest.mark.soak)]
 )
 def test_the_queries_of_a_killed_demo_end_too(temporary, when):
     demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, text=True)

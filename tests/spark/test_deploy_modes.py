@@ -8,14 +8,7 @@ import pytest
 
 from tests.support.share_job import numbers
 from tests.support.spark_cluster import SparkCluster
-from tests.support.submitted_job import (
-    bare_python,
-    cluster_environment,
-    full_python,
-    packed,
-    submit,
-    zipped,
-)
+from tests.support.submitted_job import bare_python, cluster_environment, full_python, packed, submit, zipped
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 

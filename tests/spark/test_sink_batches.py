@@ -127,10 +127,8 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
     every = {"topic": orders, "partition": "0", "group": queue.group}
     first = {"offset": "0", "delivery.count": "1", "message": "bad it is", "disposition": "rejected"}
     second = {"offset": "1", "delivery.count": "2", "message": "flaky it is", "disposition": "delivery_limit"}
-    assert [letter.said for letter in letters] == [
-        {**every, **first, "timestamp": sent[0, 0]},
-        {**every, **second, "timestamp": sent[0, 1]},
-    ]
+    found = [letter.said for letter in letters]
+    assert found == [{**every, **first, "timestamp": sent[0, 0]}, {**every, **second, "timestamp": sent[0, 1]}]
     (row,) = archive_dataset(archive).to_table().to_pylist()
     assert (row["offset"], row["key"], row["value"], row["reason"]) == (0, b"k", b"masked bad", "bad it is")
     assert [(header["key"], header["value"]) for header in row["headers"]] == [("trace", b"1")]

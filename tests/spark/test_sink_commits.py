@@ -71,10 +71,7 @@ def test_in_explicit_mode_a_commit_without_rows_accepts_nothing(orders, job, sta
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "rejects", "archived"),
-    [
-        ("parts", "text = '7' and deliveryCount = 1", []),
-        ("threads", "text = '7'", [2]),
-    ],
+    [("parts", "text = '7' and deliveryCount = 1", []), ("threads", "text = '7'", [2])],
     ids=["with fewer writes", "in threads"],
 )
 def test_a_replay_replaces_what_the_archive_has_of_its_batch(orders, job, start, tmp_path, step, rejects, archived):

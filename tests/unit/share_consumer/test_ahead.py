@@ -256,20 +256,6 @@ def test_close_releases_waiting_records_and_counts_no_try() -> None:
     assert [kind for kind, _ in stubs.membership.calls] == ["acknowledge", "leave"]
 
 
-@pytest.mark.parametrize("topics", [[], ["other"]])
-def test_another_subscription_releases_the_waiting_records(topics: list[str]) -> None:
-    consumer, stubs = subscribed()
-    stubs.answer(5)
-    consumer.poll()
-    if topics:
-        consumer.subscribe(topics)
-    else:
-        consumer.unsubscribe()
-    wait_until(lambda: len(stubs.outcomes()) == 3, what="they are released")
-    consumer.commit_sync()
-    assert stubs.outcomes()[3:] == [(0, "ACCEPT"), (1, "ACCEPT")], "the program's stay its own"
-
-
 def test_outcomes_of_a_cancelled_acquisition_request_are_sent() -> None:
     consumer, stubs = subscribed()
     behind(stubs, consumer)

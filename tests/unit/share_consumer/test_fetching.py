@@ -434,25 +434,18 @@ def test_a_poll_that_returns_a_part_has_the_rest_read(client, monkeypatch) -> No
     consumer.close()
 
 
-def test_a_consumer_is_told_once_that_waiting_dead_letters_hold_it_back(client, caplog):
+def test_a_consumer_is_told_once_why_it_gets_no_records(client, caplog):
     """An answer in between, to outcomes alone, says nothing of it."""
     caplog.set_level("INFO")
     fetcher, records = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None), client.acquired
-    for reply in (AcquiredReply(held_back=7), AcquiredReply(), AcquiredReply(held_back=8), records, records):
+    held_back = [AcquiredReply(held_back=7), AcquiredReply(), AcquiredReply(held_back=8)]
+    waits = [AcquiredReply(holders=holders) for holders in (("c1 (etl)",), ("c1 (etl)",), ("c2 (etl)",))]
+    for reply in (*held_back, records, records, *waits, records, waits[0]):
         client.acquired = reply
         fetcher.fetch(WANTED, Sending(), lambda _: None)
-    warned, again = [record.getMessage() for record in caplog.records if "ShareConsumer gets" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("the ShareConsumer")]
+    warned, again, line = said
     assert warned.startswith("the ShareConsumer gets no records: 7 of them wait for their dead letters.")
     assert again == "the ShareConsumer gets records again: dead letters are written"
-
-
-def test_a_consumer_is_told_once_who_holds_its_partitions(client: StubClient, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    fetcher, records = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None), client.acquired
-    waits = [AcquiredReply(holders=holders) for holders in (("c1 (etl)",), ("c1 (etl)",), ("c2 (etl)",))]
-    for reply in (*waits, records, waits[0]):
-        client.acquired = reply
-        fetcher.fetch(WANTED, Sending(), lambda _: None)
-    (line,) = [record.getMessage() for record in caplog.records if "waits for partitions" in record.getMessage()]
     assert line.startswith("the ShareConsumer waits for partitions of the ordered share group")
     assert "c1 (etl)" in line

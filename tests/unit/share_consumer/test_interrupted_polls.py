@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -52,60 +54,57 @@ def poll_interrupted(consumer: ShareConsumer, at: int) -> list[int] | None:
     return offsets(messages)
 
 
-@pytest.mark.parametrize("mode", ["implicit", "explicit"])
-def test_an_interrupted_poll_loses_doubles_and_accepts_no_record(mode: str) -> None:
-    at = 0
-    while True:
-        consumer = ShareConsumer({**CONFIG, "share.acknowledgement.mode": mode})
+def interrupted(*answers: int, polls: int = 0, **config: Any) -> Iterator[tuple[str, ShareConsumer, Stubs, list[int]]]:
+    """Yields consumers whose poll was interrupted, each at a later point than the one before, until no Ctrl+C comes: the
+    point, the consumer, its stubs, and the offsets that the program has of the ``polls`` whole polls before."""
+    for at in count():
+        consumer = ShareConsumer({**CONFIG, **config})
         consumer.subscribe(["orders"])
         stubs = Stubs(consumer)
-        stubs.answer(len(RECORDS))
-        stubs.answer(0)
+        for records in answers:
+            stubs.answer(records)
+        got = [offset for _ in range(polls) for offset in offsets(consumer.poll(60))]
         found = poll_interrupted(consumer, at)
         if found is not None:
-            assert found == RECORDS
-            break
+            assert found == [len(got), len(got) + 1]
+            assert at > 50, "Ctrl+C came at many points"
+            return
+        yield f"point {at}", consumer, stubs, got
+
+
+def poll_on(consumer: ShareConsumer, got: list[int], records: int, point: str) -> None:
+    """Poll until so many records have come."""
+    wait_until(lambda: got.extend(offsets(consumer.poll(0.1))) or len(got) >= records, what=f"{point}: they come")
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_an_interrupted_poll_loses_doubles_and_accepts_no_record(mode: str) -> None:
+    for point, consumer, stubs, got in interrupted(2, 0, **{"share.acknowledgement.mode": mode}):
         consumer.commit_sync()
-        assert stubs.outcomes() == [], f"point {at}: the program has no record yet"
-        got: list[int] = []
-        wait_until(
-            lambda g=got, c=consumer: g.extend(offsets(c.poll(0.1))) or len(g) >= 2, what=f"point {at}: they come"
-        )
-        assert got == RECORDS, f"point {at}"
+        assert stubs.outcomes() == [], f"{point}: the program has no record yet"
+        poll_on(consumer, got, 2, point)
+        assert got == RECORDS, point
         if mode == "explicit":
             for offset in got:
                 consumer.acknowledge_offset("orders", 0, offset)
         consumer.commit_sync()
-        assert stubs.outcomes() == [(offset, "ACCEPT") for offset in RECORDS], f"point {at}"
-        assert offsets(consumer.poll(0.01)) == [], f"point {at}"
-        at += 1
-    assert at > 50, "Ctrl+C came at many points"
+        assert stubs.outcomes() == [(offset, "ACCEPT") for offset in RECORDS], point
+        assert offsets(consumer.poll(0.01)) == [], point
 
 
 @pytest.mark.slow
 def test_a_later_poll_that_is_interrupted_returns_each_record_once() -> None:
     """Outcomes that it was sending may be lost, and their records come again after their locks; none is accepted that
     the program does not have, and all later ones are."""
-    at, later = 0, [2, 3, 4, 5]
-    while True:
-        consumer = ShareConsumer({**CONFIG, "max.poll.records": 2})
-        consumer.subscribe(["orders"])
-        stubs = Stubs(consumer)
-        for _ in range(3):
-            stubs.answer(2)
-        got = offsets(consumer.poll(60))
-        found = poll_interrupted(consumer, at)
-        if found is not None:
-            break
+    later = [2, 3, 4, 5]
+    for point, consumer, stubs, got in interrupted(2, 2, 2, polls=1, **{"max.poll.records": 2}):
         consumer.commit_sync()
-        assert {offset for offset, _ in stubs.outcomes()} <= set(got), f"point {at}"
-        wait_until(lambda g=got, c=consumer: g.extend(offsets(c.poll(0.1))) or len(g) >= 6, what=f"point {at}")
+        assert {offset for offset, _ in stubs.outcomes()} <= set(got), point
+        poll_on(consumer, got, 6, point)
         consumer.commit_sync()
-        assert got == [*RECORDS, *later], f"point {at}"
+        assert got == [*RECORDS, *later], point
         accepted = sorted(offset for offset, _ in stubs.outcomes())
-        assert accepted in (later, [*RECORDS, *later]), f"point {at}: {accepted}"
-        at += 1
-    assert at > 50
+        assert accepted in (later, [*RECORDS, *later]), f"{point}: {accepted}"
 
 
 def test_a_poll_that_is_refused_takes_no_records_of_another_threads_poll() -> None:
@@ -129,20 +128,9 @@ def test_a_poll_that_is_refused_takes_no_records_of_another_threads_poll() -> No
 
 
 def test_a_poll_interrupted_beside_an_empty_answer_leaves_the_consumer_usable() -> None:
-    at = 0
-    while True:
-        consumer = ShareConsumer(CONFIG)
-        consumer.subscribe(["orders"])
-        stubs = Stubs(consumer)
-        stubs.answer(0)
-        stubs.answer(len(RECORDS))
-        if poll_interrupted(consumer, at) is not None:
-            break
-        got: list[int] = []
-        wait_until(lambda g=got, c=consumer: g.extend(offsets(c.poll(0.1))) or len(g) >= 2, what=f"point {at}")
-        assert got == RECORDS, f"point {at}"
-        at += 1
-    assert at > 50
+    for point, consumer, _, got in interrupted(0, 2):
+        poll_on(consumer, got, 2, point)
+        assert got == RECORDS, point
 
 
 def test_a_signal_handler_that_closes_learns_to_wake_the_poll_up(monkeypatch) -> None:

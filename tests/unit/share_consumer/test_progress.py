@@ -127,26 +127,14 @@ def test_a_record_with_a_sent_signal_is_not_renewed_in_the_background() -> None:
     assert [(b.first, b.last) for part in consumer._held() for b in part.batches] == [(0, 0), (2, 2)]
 
 
-def test_a_refused_signal_is_raised_once_and_stops_no_other_signal() -> None:
-    consumer, stubs, messages = polled(3)
-    stubs.membership.signalled = refusing(0)
-    for at in (0, 2):
-        consumer.mark_in_progress(messages[at])
-    consumer.commit_async()
-    assert sent(stubs, 3) == [(0, 0, None), (2, 2, None), (0, 0, None), (2, 2, None)], "each range alone after that"
-    answered(consumer)
-    with pytest.raises(KafkaException, match="not held: 0") as told:
-        consumer.mark_in_progress(messages[1])
-    assert told.value.args[0].code() == KafkaError.INVALID_RECORD_STATE
-    consumer.mark_in_progress(messages[1])  # told once
-
-
-def test_one_error_names_all_refused_signals() -> None:
+def test_one_error_names_all_refused_signals_once_and_they_stop_no_other() -> None:
     consumer, stubs, messages = polled(5)
     stubs.membership.signalled = refusing(0, 4)
     for at in (0, 2, 4):
         consumer.mark_in_progress(messages[at], f"record {at}")
     consumer.commit_async()
+    named = [(at, at, f"record {at}") for at in (0, 2, 4)]
+    assert sent(stubs, 4) == [*named, *named], "each range alone after that"
     answered(consumer)
     with pytest.raises(KafkaException, match="not held: 0; not held: 4") as told:
         consumer.mark_in_progress(messages[1])

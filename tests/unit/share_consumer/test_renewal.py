@@ -35,16 +35,6 @@ class Holder:
         self.renewals.append(renewal)
 
 
-def test_records_are_renewed_until_their_outcome_is_sent() -> None:
-    consumer, stubs = subscribed(share_background_renew_enable=True, share_acknowledgement_mode="explicit")
-    stubs.answer(3)
-    for message in consumer.poll():
-        consumer.acknowledge(message)
-    assert ranges(consumer._held()) == [(0, 2)]
-    consumer.commit_sync()
-    assert consumer._held() == ()
-
-
 def test_a_refused_renewal_of_one_range_renews_the_others() -> None:
     batches = tuple(AckBatch(first=at, last=at + 1, delivery_count=1, types=(4,)) for at in (0, 5, 9))
     acks = PartitionAcks(topic_id="T", partition=0, batches=batches)

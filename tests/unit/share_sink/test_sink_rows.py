@@ -18,7 +18,7 @@ from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
 from share_sink.errors import InvalidReleaseDelay, WrongColumn
 from share_sink.rows import outcome_rows, rejected_rows
-from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, digest_of, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, row, schema
 
 # --- columns
 
@@ -51,11 +51,6 @@ def outcomes(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in found]
 
 
-def test_each_word_is_an_outcome_and_null_is_accept() -> None:
-    said = [row(0, "accept"), row(1, "release"), row(2, "reject"), row(3, None)]
-    assert outcomes(*said) == [(0, 0, 1, None), (1, 1, 2, None), (2, 2, 3, None), (3, 3, 1, None)]
-
-
 def test_a_delay_is_that_of_a_release_or_a_deferral() -> None:
     said = [
         row(3, "defer", releaseDelayMs=9),
@@ -75,25 +70,6 @@ def test_an_invalid_delay_is_named_with_its_record(delay: int) -> None:
     late = pa.RecordBatch.from_pylist([row(6, "release"), row(7, "release", releaseDelayMs=delay)], schema=types)
     with pytest.raises(InvalidReleaseDelay, match=re.escape("orders-0@7 (1)")):
         outcome_rows(late, replace(SINK, columns=columns))
-
-
-def test_rejected_rows_keep_the_fields_of_a_dead_letter() -> None:
-    header = {"key": "trace", "value": b"1"}
-    said = batch(row(0), row(1, "reject", reason="broken", key=b"k", value="v", headers=[header]), row(2, "reject"))
-    found = rejected_rows(said, COLUMNS, outcome_rows(said, SINK)).to_pylist()
-    assert [each["offset"] for each in found] == [1, 2]
-    assert found[0] | {"offset": 0} == {
-        "topic": "orders",
-        "partition": 0,
-        "offset": 0,
-        "deliveryCount": 1,
-        "receipt": digest_of(),
-        "topic_id": "T",
-        "reason": "broken",
-        "key": b"k",
-        "value": b"v",
-        "headers": [header],
-    }
 
 
 def test_large_types_of_arrow_are_the_same() -> None:

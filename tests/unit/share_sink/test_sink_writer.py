@@ -166,12 +166,8 @@ def test_reasons_of_releases_are_reported_from_the_limit_on_alone() -> None:
     answer = msgspec.structs.replace(WITH_DEAD_LETTERS, delivery_count_limit=3)
     released = [row(offset, "release", deliveryCount=2 + offset, reason="x" * 600) for offset in range(3)]
     found = runs_of(task(opened(answer), *released, row(3, deliveryCount=4, reason="none")))
-    assert [(first, outcome, reason) for first, _, outcome, _, reason in found] == [
-        (0, 2, None),
-        (1, 2, "x" * 500),
-        (2, 2, "x" * 500),
-        (3, 1, None),
-    ]
+    seen = [(first, outcome, reason) for first, _, outcome, _, reason in found]
+    assert seen == [(0, 2, None), (1, 2, "x" * 500), (2, 2, "x" * 500), (3, 1, None)]
 
 
 def test_dead_letters_of_rejected_rows_are_written_before_the_driver_stages_them(dead_letters: DeadLetters) -> None:
@@ -200,12 +196,8 @@ def test_an_empty_record_is_told_from_a_record_that_is_gone(dead_letters, monkey
     task(opened(WITH_DEAD_LETTERS, columns=BARE), row(6, "reject"), row(7, "reject"))
     with_headers = Columns({**BARE.column_indexes, "headers": COLUMNS.column_indexes["headers"]})
     task(opened(WITH_DEAD_LETTERS, columns=with_headers), row(7, "reject", headers=[]))
-    assert [(each.origin.offset, each.is_headers_only) for each in dead_letters.written] == [
-        (5, False),
-        (6, False),
-        (7, True),
-        (7, True),
-    ]
+    found = [(each.origin.offset, each.is_headers_only) for each in dead_letters.written]
+    assert found == [(5, False), (6, False), (7, True), (7, True)]
 
 
 def test_the_archive_has_the_original_too(dead_letters: DeadLetters, coordinator: Coordinator, tmp_path: Path) -> None:
@@ -276,10 +268,8 @@ def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -
     commit_batch(of, said, 7)
     ((request, rows),) = coordinator.staged
     assert request == StageOutcomes(group_id="billing", incarnation="i1", query_id="", batch_id=7, rows=4)
-    assert [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in rows] == [
-        (0, 2, 1, None),
-        (3, 3, 2, 9),
-    ]
+    found = [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in rows]
+    assert found == [(0, 2, 1, None), (3, 3, 2, 9)]
 
 
 def test_rows_that_contradict_each_other_are_told_once_a_batch(coordinator, dead_letters, caplog):
@@ -329,11 +319,8 @@ def read_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (None, 4, {}),
     ],
     ids=[
-        "its own",
-        "its own, in a stream",
-        "another batch's thread",
-        "an earlier one",
-        "another query",
+        *("its own", "its own, in a stream", "another batch's thread"),
+        *("an earlier one", "another query"),
         "a thread",
         "-",
     ],

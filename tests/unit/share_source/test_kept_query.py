@@ -94,9 +94,7 @@ AWAY = ("OutageTooLong", "CoordinatorUnreachable", "ReadTimeout", "BrokerNotReac
         pytest.param([Query()], {}, id="stopped, or complete"),
         pytest.param([Query(failure()), Query(failure()), Query()], {}, id="its code raises"),
         pytest.param(
-            [*[Query(failure(), rows=(1,)), Query(failure())] * 5, Query()],
-            {"max_restarts": 2},
-            id="progress",
+            [*[Query(failure(), rows=(1,)), Query(failure())] * 5, Query()], {"max_restarts": 2}, id="progress"
         ),
         *(
             pytest.param([*[Query(named(name))] * 5, Query()], {"max_restarts": 0}, id=f"no limit: {name}")

@@ -15,23 +15,9 @@ from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import admin_messages, messages
-from coordinator.protocol.admin_messages import (
-    HistoryEntry,
-    ListInFlight,
-    ListPlans,
-    PlanInFlight,
-    ReleaseMember,
-    RunInFlight,
-)
+from coordinator.protocol.admin_messages import HistoryEntry, ListInFlight, ListPlans, PlanInFlight, RunInFlight
 from coordinator.protocol.errors import ConfigOutOfBounds, FencedMemberEpoch, InvalidRequest
-from coordinator.protocol.messages import (
-    AwaitedRecord,
-    DescribeGroup,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    MemberDescription,
-)
+from coordinator.protocol.messages import AwaitedRecord, DescribeGroup, JoinGroup, MemberDescription
 from coordinator.protocol.values import MOST_CLIENT_TEXT, client_text
 from coordinator.protocol.wire import decode_request, encode
 from share_consumer import membership
@@ -176,11 +162,11 @@ def test_every_message_that_shows_a_member_has_a_name_for_it() -> None:
 def test_a_fenced_process_learns_who_has_its_place() -> None:
     group = named()
     with pytest.raises(FencedMemberEpoch, match=r"another process \(nightly, process 4711 on host-1\) joined"):
-        group.run(Heartbeat(**BILLING, member_id="m1", member_epoch=7))
+        group.run(messages.Heartbeat(**BILLING, member_id="m1", member_epoch=7))
 
 
 def test_an_administrator_s_action_names_the_member() -> None:
-    (effect,) = named(query="etl").run(ReleaseMember(**BILLING, member_id="m1", execute=False)).effects
+    (effect,) = named(query="etl").run(admin_messages.ReleaseMember(**BILLING, member_id="m1", execute=False)).effects
     assert effect.what == "records that member m1 (etl, process 4711 on host-1) holds"
 
 
@@ -190,7 +176,7 @@ def test_a_coordinator_s_log_names_members_that_join_and_whose_sessions_end(tmp_
     running = Running(tmp_path / "state.db", cluster)
     with caplog.at_level(logging.INFO):
         running.join(starting_offsets="earliest", **OF_APPLICATION)
-        running.ask(LeaveGroup)
+        running.ask(messages.LeaveGroup)
         running.close()
     told = [line for line in caplog.messages if "client=(nightly, process 4711 on host-1)" in line]
     assert [line.partition(":")[0] for line in told] == ["joined", "session ended"]

@@ -1,7 +1,6 @@
 """A query's lines: options without effect, what the query did, and its last line before SIGTERM ends its process."""
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -9,16 +8,7 @@ import textwrap
 
 import pytest
 
-from coordinator.protocol.messages import (
-    GivenUp,
-    GroupDescription,
-    Joined,
-    MemberDescription,
-    PartitionDescription,
-    PartitionPlan,
-    Plan,
-    PlanReply,
-)
+from coordinator.protocol import messages
 from coordinator.protocol.values import AcquiredRange
 from share_source.driver.query_lines import QueryCounts, log_started
 from share_source.options import SourceOptions
@@ -33,32 +23,26 @@ class Session:
     member_id, coordinator = "m1", "process 7 on this host, log l"
 
     def __init__(self, *partitions, created=True, begun=1, others=()):
-        self.joined = Joined(
+        self.joined = messages.Joined(
             member_epoch=1, incarnation="i", session_timeout_ms=1, heartbeat_interval_ms=1, created=created, begun=begun
         )
         self._partitions, self._members = partitions, others
 
     def describe(self):
-        return GroupDescription(
+        return messages.GroupDescription(
             group_id="billing",
             state="STABLE",
             incarnation="i",
             partitions=self._partitions,
-            members=tuple(MemberDescription(member_id=each, member_epoch=1, active=True) for each in self._members),
+            members=tuple(
+                messages.MemberDescription(member_id=each, member_epoch=1, active=True) for each in self._members
+            ),
         )
 
 
 def partition(number, start_offset=0, lag=10):
-    return PartitionDescription(
-        topic="orders",
-        topic_id="t",
-        partition=number,
-        start_offset=start_offset,
-        end_offset=start_offset,
-        lag=lag,
-        acquired=0,
-        archived_total=0,
-    )
+    where = {"topic": "orders", "topic_id": "t", "partition": number, "start_offset": start_offset}
+    return messages.PartitionDescription(**where, end_offset=start_offset, lag=lag, acquired=0, archived_total=0)
 
 
 @pytest.fixture
@@ -123,15 +107,15 @@ def test_a_pattern_that_matches_no_topic_is_named(started):
 def test_a_query_counts_acquired_and_completed_records():
     counts = QueryCounts()
     ranges = (AcquiredRange(0, 9, 1), AcquiredRange(20, 24, 2))
-    held = PartitionPlan(topic="orders", topic_id="t", partition=0, ranges=ranges)
-    counts.add(PlanReply(plan=Plan(plan_id="i.1", partitions=(held,))))
+    held = messages.PartitionPlan(topic="orders", topic_id="t", partition=0, ranges=ranges)
+    counts.add(messages.PlanReply(plan=messages.Plan(plan_id="i.1", partitions=(held,))))
     assert str(counts) == (
         "batches=1 acquired=15 accepted=0 released=0 rejected=0 deferred=0 archived=0 last batch: plan i.1 with 15 "
         "record(s), completed at the next trigger or start"
     )
-    given_up = (GivenUp(disposition="delivery_limit", count=2, sample=()),)
-    counts.add(PlanReply(outcomes={"accepted": 12, "released": 2, "rejected": 1}, given_up=given_up))
-    counts.add(PlanReply())
+    given_up = (messages.GivenUp(disposition="delivery_limit", count=2, sample=()),)
+    counts.add(messages.PlanReply(outcomes={"accepted": 12, "released": 2, "rejected": 1}, given_up=given_up))
+    counts.add(messages.PlanReply())
     assert str(counts) == (
         "batches=1 acquired=15 accepted=12 released=2 rejected=1 deferred=0 archived=2 last batch: completed"
     )
@@ -171,13 +155,6 @@ def test_a_drivers_file_takes_a_line_only_if_the_driver_appends(tmp_path, mode, 
     program = "import os; from share_source.driver.process_end import takes_lines; print(takes_lines(os.getppid()))"
     driver = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
     with (tmp_path / "stderr").open(mode) as stderr:
-        done = subprocess.run(
-            [sys.executable, "-c", driver],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            check=True,
-            env=dict(os.environ),
-        )
+        command = [sys.executable, "-c", driver]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, check=True)
     assert done.stdout.strip() == takes

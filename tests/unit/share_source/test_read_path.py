@@ -59,6 +59,11 @@ def test_python_can_be_demanded():
 
 
 KEY = ("orders", 0)
+PART = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
+
+
+def reader_of(consumer, part):
+    return Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [RangeCursor(part)])
 
 
 class Record:
@@ -113,11 +118,7 @@ def test_a_consumer_beyond_the_logs_end_serves_no_task_there(monkeypatch):
     consumer._consumer = SimpleNamespace(
         get_watermark_offsets=lambda partition, timeout: (0, 50), incremental_unassign=lambda partitions: None
     )
-    part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
-    reader = Reader(
-        ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [RangeCursor(part)]
-    )
-    reader._handle(FetchEvent(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
+    reader_of(consumer, PART)._handle(FetchEvent(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
     assert not consumer.serves({KEY: (110, "T")})
 
 
@@ -128,11 +129,9 @@ def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, ans
     consumer.positions[KEY] = ConsumerPosition((100, "T"))
     consumer._consumer = SimpleNamespace(incremental_unassign=lambda partitions: None)
     monkeypatch.setattr(consumer, "exists", lambda key, timeout_s: answers.pop(0))
-    part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
-    cursor = RangeCursor(part)
-    reader = Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
+    reader = reader_of(consumer, PART)
     reader._check_topics()
-    assert cursor.done == lost
+    assert reader.done == lost
 
 
 class RepeatsTheLog(KeptConsumer):

@@ -319,7 +319,12 @@ def test_available_now_does_not_wait_for_backoff() -> None:
     assert drained(DriverClient(group)) == 0
 
 
-def two_runs_that_release(backoff_ms: int, delay_ms: int | None = None) -> None:
+@pytest.mark.parametrize(
+    ("backoff_ms", "delay_ms"),
+    [(0, None), (1_000, None), (1_000, 0)],
+    ids=["at once", "after a backoff", "by its row without a delay"],
+)
+def test_available_now_delivers_a_released_record_once(backoff_ms: int, delay_ms: int | None) -> None:
     """The service behind the sink is away. A run uses up one try of each record, however long its batches take; the
     next run gets them all again."""
     ratio = {"share.release.breaker.ratio": "1"}
@@ -335,18 +340,6 @@ def two_runs_that_release(backoff_ms: int, delay_ms: int | None = None) -> None:
         assert drained(DriverClient(group), release) == batches
         assert {run.releases for first, last, run in group.partition().runs if last < 100} == {releases}
         group.pass_time(60_000)
-
-
-def test_available_now_delivers_a_released_record_once() -> None:
-    two_runs_that_release(backoff_ms=0)
-
-
-def test_available_now_does_not_deliver_what_waited_in_the_run() -> None:
-    two_runs_that_release(backoff_ms=1_000)
-
-
-def test_available_now_delivers_a_record_once_that_a_row_releases_without_delay() -> None:
-    two_runs_that_release(backoff_ms=1_000, delay_ms=0)
 
 
 def test_available_now_ends_when_the_breaker_opens(caplog: pytest.LogCaptureFixture) -> None:
@@ -433,38 +426,31 @@ def test_a_lapsed_reader_comes_back_naming_its_epoch() -> None:
         assert [join.member_epoch for join in client.of(JoinGroup)] == [None, 1]
 
 
-def test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session() -> None:
-    """A coordinator hangs: the heartbeat is sent again within the session, perhaps to another coordinator."""
+def timeouts_s(kind: type, *, lapses: bool = False) -> list[float | None]:
+    """The timeouts of a session's requests of this kind. ``lapses``: the coordinator refuses the first heartbeat."""
     joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=60_000)
-    timeouts_s = []
+    asked: list[tuple[type, float | None]] = []
 
     def call(request: object, *, answer_timeout_s: float | None = None) -> Joined:
-        if isinstance(request, Heartbeat):
-            timeouts_s.append(answer_timeout_s)
-        return joined
-
-    client: Any = SimpleNamespace(call=call)
-    with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
-        session.call(lambda who: Heartbeat(**who))
-    assert timeouts_s == [10.0], "a third of a session, 10 s at most"
-
-
-def test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat() -> None:
-    """A coordinator refuses a heartbeat and hangs: without a timeout no heartbeat goes to its successor in time."""
-    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=60_000)
-    timeouts_s = []
-
-    def call(request: Any, *, answer_timeout_s: float | None = None) -> Joined:
-        if isinstance(request, JoinGroup):
-            timeouts_s.append(answer_timeout_s)
-        elif len(timeouts_s) == 1:
+        asked.append((type(request), answer_timeout_s))
+        if lapses and [kind for kind, _ in asked] == [JoinGroup, Heartbeat]:
             raise UnknownMemberId(member_id="m1", group_id="billing")
         return joined
 
     client: Any = SimpleNamespace(call=call)
     with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
         session.call(lambda who: Heartbeat(**who))
-    assert timeouts_s == [None, 10.0], "the first join may wait until the group is loaded"
+    return [timeout_s for of, timeout_s in asked if of is kind]
+
+
+def test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session() -> None:
+    """A coordinator hangs: the heartbeat is sent again within the session, perhaps to another coordinator."""
+    assert timeouts_s(Heartbeat) == [10.0], "a third of a session, 10 s at most"
+
+
+def test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat() -> None:
+    """A coordinator refuses a heartbeat and hangs: without a timeout no heartbeat goes to its successor in time."""
+    assert timeouts_s(JoinGroup, lapses=True) == [None, 10.0], "the first join may wait until the group is loaded"
 
 
 def replayed_with_damage(mode: str) -> DriverClient:
