@@ -13,10 +13,18 @@ failing_or_going_on = pytest.mark.parametrize(
 )
 
 
+def after_loss(queue, start, query, lost, *, fails):
+    """The query that goes on after the loss: the given one or, where it fails for once and by name, the next one."""
+    if not fails:
+        return query
+    error = query.wait_over().error()
+    assert "DataLoss" in error and f"{queue.topics[0]}-0 offsets {lost}" in error
+    return start(queue.query("a"))
+
+
 @pytest.mark.slow
 @failing_or_going_on
 def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job, start, fail_on_data_loss):
-    """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
     orders = topic("orders")
     kafka.produce(orders, numbers(100))
     queue = job(orders, maxOffsetsPerTrigger=100, failOnDataLoss=str(fail_on_data_loss).lower())
@@ -24,10 +32,7 @@ def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job
     kafka.produce(orders, numbers(200, first=100))
     kafka.delete_records(orders, before_offset=200)
     held.spec.release()
-    if fail_on_data_loss:
-        error = held.wait_over().error()
-        assert "DataLoss" in error and f"{orders}-0 offsets 100 to 199" in error
-        held = start(queue.query("a"))
+    held = after_loss(queue, start, held, "100 to 199", fails=fail_on_data_loss)
     held.wait(lambda: queue.written() == 200, "what is left is written")
     queue.output().assert_exactly_once(numbers(100) + numbers(100, first=200))
     held.wait(lambda: describe(queue).lag() == 0, "all is completed")
@@ -36,17 +41,12 @@ def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job
 @pytest.mark.slow
 @failing_or_going_on
 def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, job, start, fail_on_data_loss):
-    """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
     orders = topic("orders")
     kafka.produce(orders, numbers(300))
     queue = job(orders, maxOffsetsPerTrigger=200, failOnDataLoss=str(fail_on_data_loss).lower())
     start(queue.query("a", hold=("150",))).wait_held("150").stop()
     kafka.delete_records(orders, before_offset=120)
-    restarted = start(queue.query("a"))
-    if fail_on_data_loss:
-        error = restarted.wait_over().error()
-        assert "DataLoss" in error and f"{orders}-0 offsets 0 to 119" in error
-        restarted = start(queue.query("a"))
+    restarted = after_loss(queue, start, start(queue.query("a")), "0 to 119", fails=fail_on_data_loss)
     restarted.wait(lambda: queue.written() == 180, "what is left is written")
     queue.output().assert_exactly_once(numbers(180, first=120))
     restarted.wait(lambda: describe(queue).lag() == 0, "all is completed")
@@ -65,10 +65,6 @@ def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start,
     kafka.delete_topic(orders)
     kafka.create_topic(orders)
     kafka.produce(orders, numbers(100, first=1_000))
-    restarted = start(queue.query("a"))
-    if fail_on_data_loss:
-        error = restarted.wait_over().error()
-        assert "DataLoss" in error and f"{orders}-0 offsets 0 to 99" in error
-        restarted = start(queue.query("a"))
+    restarted = after_loss(queue, start, start(queue.query("a")), "0 to 99", fails=fail_on_data_loss)
     restarted.wait(lambda: queue.written() == 100, "the new topic's records are written")
     queue.output().assert_exactly_once(numbers(100, first=1_000))

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sharegroup.demo.orders import is_broken, record_of
-from sharegroup.demo.programs import BROKER_PORT, READING, program
 from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe, forget_clients
 from tests.support.imports import python_path
@@ -34,7 +33,7 @@ DECIDING = """
 import sys
 import sharegroup
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import col, expr, when
+from pyspark.sql.functions import expr
 
 servers, topic, dead_letters, way, mode = sys.argv[1:]
 options = {"kafka.bootstrap.servers": servers, "kafka.group.id": "group-" + topic,
@@ -45,9 +44,6 @@ assert "connect" in type(spark).__module__, type(spark)
 numbers = (
     spark.readStream.format("sharegroup").options(**options).option("subscribe", topic)
     .option("startingOffsets", "earliest").load().withColumn("number", expr("int(string(value))"))
-)
-scored = numbers.withColumn("acknowledgement", when(col("number") % 10 == 3, "reject").otherwise("accept")).withColumn(
-    "reason", expr("'ends with 3'")
 )
 
 def each(batch, batch_id):
@@ -61,10 +57,7 @@ def each(batch, batch_id):
 def nothing(batch, batch_id):
     sharegroup.acknowledge(batch.where("offset < 0").withColumn("acknowledgement", expr("'accept'")), batch_id, options)
 
-if way == "sink":
-    writer = scored.writeStream.format("sharegroup").options(**replaces)
-else:
-    writer = numbers.writeStream.foreachBatch(each if way == "foreachBatch" else nothing)
+writer = numbers.writeStream.foreachBatch(each if way == "each" else nothing)
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
 """
 
@@ -170,26 +163,6 @@ def written(folder: Path) -> list[dict]:
     return [row for batch in done for file in batch.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
 
 
-@pytest.mark.soak  # its short form is README's program of the sink, which has a source, too
-def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
-    orders = topic("orders", partitions=2)
-    kafka.produce(orders, numbers(RECORDS))
-    printed = (
-        program(READING)
-        .replace(f"localhost:{BROKER_PORT}", kafka.bootstrap)
-        .replace('"orders"', repr(orders))
-        .replace('"billing"', repr(orders))
-    )
-    client = server.client(printed)
-    try:
-        output = server.folder / "output" / "billing-1"
-        wait_until(lambda: len(written(output)) >= RECORDS or client.poll() is not None, timeout_s=240, what="all")
-    finally:
-        client.kill()
-        said = client.communicate()[0]
-    assert sorted(int(row["value"]) for row in written(output)) == list(range(RECORDS)), said
-
-
 def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, server):
     """The records that it releases wait for their backoff of 30 s."""
     orders, dlq = topic("orders"), topic("dlq")
@@ -214,21 +187,19 @@ def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, s
     assert describe(queue).start_offset(orders) == released[0]
 
 
-@pytest.mark.soak  # its short form is README's program
-@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
-def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
+@pytest.mark.soak
+def test_outcomes_by_row_of_foreach_batch_from_a_client(kafka, topic, server):
     orders, letters = topic("orders", partitions=2), topic("dlq")
     kafka.produce(orders, numbers(RECORDS))
-    client = server.client(DECIDING, kafka.bootstrap, orders, letters, way, "implicit")
+    client = server.client(DECIDING, kafka.bootstrap, orders, letters, "each", "implicit")
     said = client.communicate(timeout=240)[0]
     assert client.returncode == 0, said
     rejected = {str(number) for number in range(3, RECORDS, 10)}
     found = read_dead_letters(kafka.bootstrap, letters)
     assert {letter.value.decode() for letter in found} == rejected
     assert {letter.said["message"] for letter in found} == {"ends with 3"}
-    if way == "foreachBatch":
-        accepted = sorted(row["number"] for row in written(server.folder / "output" / orders))
-        assert accepted == [number for number in range(RECORDS) if number % 10 != 3]
+    accepted = sorted(row["number"] for row in written(server.folder / "output" / orders))
+    assert accepted == [number for number in range(RECORDS) if number % 10 != 3]
 
 
 @pytest.mark.soak

@@ -28,16 +28,20 @@ def run(spark):
 """
 
 
+def bent(program, kafka, queue, folder):
+    """The printed program with this broker, this group, its topic, and this folder."""
+    return (
+        program.replace("localhost:9092", kafka.bootstrap)
+        .replace('"orders"', repr(queue.topics[0]))
+        .replace('"billing"', repr(queue.group))
+        .replace("output/", f"{folder}/output/")
+        .replace("checkpoints/", f"{folder}/checkpoints/")
+    )
+
+
 def test_the_sinks_program_in_foreachbatch_writes_what_it_accepts(kafka, orders, job, shared_program, tmp_path):
     queue = job(orders)
-    program = (
-        until_idle(printed("docs/do/sink.md", "In foreachBatch"))
-        .replace("localhost:9092", kafka.bootstrap)
-        .replace('"orders"', repr(orders))
-        .replace('"billing"', repr(queue.group))
-        .replace("output/", f"{tmp_path}/output/")
-        .replace("checkpoints/", f"{tmp_path}/checkpoints/")
-    )
+    program = bent(until_idle(printed("docs/do/sink.md", "In foreachBatch")), kafka, queue, tmp_path)
     shared_program.get().run(RUN, program=program)
     files = list((tmp_path / "output" / "billing").glob("batch=*/*.parquet"))
     values = [
@@ -47,17 +51,9 @@ def test_the_sinks_program_in_foreachbatch_writes_what_it_accepts(kafka, orders,
     assert describe(queue).lag() == 0
 
 
-def of_order(kafka, orders, queue, folder):
+def of_order(kafka, queue, folder):
     """The program of docs/learn/order.md, whose query goes on when the program has run."""
-    return (
-        printed("docs/learn/order.md", "Outcomes by row")
-        .replace("localhost:9092", kafka.bootstrap)
-        .replace('"orders"', repr(orders))
-        .replace('"billing"', repr(queue.group))
-        .replace("output/", f"{folder}/output/")
-        .replace("checkpoints/", f"{folder}/checkpoints/")
-        .removesuffix(END)
-    )
+    return bent(printed("docs/learn/order.md", "Outcomes by row"), kafka, queue, folder).removesuffix(END)
 
 
 def assert_in_order(folder, produced):
@@ -77,7 +73,7 @@ def test_the_program_of_order_writes_each_partition_in_order(kafka, topic, job, 
     orders = topic("orders", 4)
     kafka.produce(orders, numbers(100))
     queue = job(orders)
-    shared_program.get().run(RUN, program=of_order(kafka, orders, queue, tmp_path))
+    shared_program.get().run(RUN, program=of_order(kafka, queue, tmp_path))
     try:  # not until the query is idle: it is, too, while a released record waits
         wait_until(lambda: describe(queue).lag() == 0, what="all records are done")
     finally:
@@ -105,7 +101,7 @@ def test_the_program_of_order_is_killed_at_each_of_its_steps(kafka, topic, job, 
     """Each kill takes the coordinator, too."""
     orders, errors = topic("orders", 4), tmp_path / "errors"
     queue = job(orders)
-    text, checkpoint = of_order(kafka, orders, queue, tmp_path), f"{tmp_path}/checkpoints/billing"
+    text, checkpoint = of_order(kafka, queue, tmp_path), f"{tmp_path}/checkpoints/billing"
     following = program()
     for number, (step, batch) in enumerate([*KILLS, ("", 0)]):
         kafka.produce(orders, numbers(EACH_RUN, first=number * EACH_RUN))
@@ -124,14 +120,10 @@ def test_the_program_of_order_is_killed_at_each_of_its_steps(kafka, topic, job, 
     assert all(SLOW_START in line for line in (errors.read_text().splitlines() if errors.exists() else ()))
 
 
-def test_the_program_of_views_shows_the_group(kafka, orders, job, shared_program, start):
+def test_the_program_of_views_shows_the_group(kafka, orders, job, shared_program, start, tmp_path):
     queue = job(orders)
     start(queue.query("a")).wait_written()
-    program = (
-        printed("docs/run/watching.md", "Views: groups as tables")
-        .replace("localhost:9092", kafka.bootstrap)
-        .replace('"billing"', repr(queue.group))
-    )
+    program = bent(printed("docs/run/watching.md", "Views: groups as tables"), kafka, queue, tmp_path)
     ((table,),) = shared_program.get().run(RUN, program=program)
     assert queue.group in table and orders in table
 

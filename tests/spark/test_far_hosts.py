@@ -86,12 +86,8 @@ class Cluster:
         there = {n: {"enter": self.hosts[n].enter, RUNTIME: str(self.runtimes[n])} for n in numbers_of_hosts}
         programs = {number: self.program(**where) for number, where in there.items()}
         for number, started in programs.items():
-            config = {
-                "bootstrap.servers": self.queues[number].bootstrap,
-                "group.id": WORK,
-                "share.auto.offset.reset": "earliest",
-                "max.poll.records": POLL,
-            }
+            config = {"bootstrap.servers": self.queues[number].bootstrap, "group.id": WORK, "max.poll.records": POLL}
+            config["share.auto.offset.reset"] = "earliest"
             arguments = {"config": config, "topic": WORK, "together": 1 << 40}
             consumer = ConsumerProgram(self.folder, f"consumer-{len(self.lives)}", arguments, **there[number])
             self.lives.append(consumer)

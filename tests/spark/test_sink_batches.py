@@ -28,26 +28,16 @@ def wait_done(query, queue) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "again", "keeps"),
-    [
-        pytest.param("acknowledge+skip+fail", "acknowledge+skip", True, id="acknowledge-first"),
-        pytest.param("skip+fail+acknowledge", "skip+acknowledge", False, id="write-first", marks=pytest.mark.soak),
-    ],
-)
-def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
+def test_acknowledge_first_then_write(orders, job, start):
     """With a sink that skips a batch which it knows, the other way round loses a record that the first attempt put
     off and the second one would have kept: the write of the first stands, the outcome of the second counts."""
     queue = job(orders)
     puts_off = {"acknowledgement": "if(text = '7' and deliveryCount = 1, 'release', 'accept')"}
     options = {"columns": puts_off, "sink_options": queue.sink_options()}
-    failed = start(queue.query("a", sink=first, **options)).wait_over()
+    failed = start(queue.query("a", sink="acknowledge+skip+fail", **options)).wait_over()
     assert "FailedOnPurpose" in failed.error()
-    wait_done(start(queue.query("a", sink=again, **options)), queue)
-    if keeps:
-        accepted(queue).assert_exactly_once(numbers(100))
-    else:
-        assert set(numbers(100)) - set(accepted(queue).values()) == {"7"}
+    wait_done(start(queue.query("a", sink="acknowledge+skip", **options)), queue)
+    accepted(queue).assert_exactly_once(numbers(100))
 
 
 IN_A_THREAD = """
@@ -78,31 +68,25 @@ def test_a_batch_is_acknowledged_in_a_thread_of_foreach_batch(orders, job, share
 # --- dead letters
 
 
-@pytest.mark.parametrize("replaced", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["replaced", "dropped"])
-def test_a_dead_letter_has_the_rows_columns_else_the_records(kafka, topic, job, start, replaced):
+def test_a_dead_letter_has_the_columns_of_its_row(kafka, topic, job, start):
+    """Without such columns it has the record's: tests/unit/share_sink/test_sink_writer.py."""
     orders, dlq = topic("orders"), topic("dlq")
     kafka.produce(orders, ["one", "two", None], keys=["k", None, b"\xff"], headers=[("trace", b"1"), ("null", None)])
     queue = job(orders, includeHeaders=True)
-    own = {
+    columns = {
+        "acknowledgement": "'reject'",
         "value": "encode(concat('masked ', text), 'utf-8')",
         "key": "if(offset = 1, null, concat('key ', offset))",
         "headers": "array(struct('why' as key, encode(text, 'utf-8') as value))",
     }
-    columns = {"acknowledgement": "'reject'", **(own if replaced else {})}
-    drop = () if replaced else ("key", "value", "headers")
     sink = queue.sink_options(**{DLQ_NAME: dlq})
-    wait_done(start(queue.query("a", columns=columns, drop=drop, sink="sharegroup", sink_options=sink)), queue)
+    wait_done(start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)), queue)
     found = [(each.key, each.value, each.own_headers) for each in read_dead_letters(kafka.bootstrap, dlq)]
-    headers = (("trace", b"1"), ("null", None))
-    assert found == (
-        [
-            (b"key 0", b"masked one", (("why", b"one"),)),
-            (None, b"masked two", (("why", b"two"),)),
-            (b"key 2", None, (("why", None),)),
-        ]
-        if replaced
-        else [(b"k", b"one", headers), (None, b"two", headers), (b"\xff", None, headers)]
-    )
+    assert found == [
+        (b"key 0", b"masked one", (("why", b"one"),)),
+        (None, b"masked two", (("why", b"two"),)),
+        (b"key 2", None, (("why", None),)),
+    ]
 
 
 @pytest.mark.slow
@@ -138,18 +122,15 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("does", "times"), [("replaces", 1), pytest.param("skips", 2, marks=pytest.mark.soak)])
-def test_a_replay_by_delivery_count_is_once_in_a_replacing_output(orders, job, start, does, times):
+def test_a_replay_by_delivery_count_is_once_in_a_replacing_output(orders, job, start):
     """The first attempt releases every seventh record; the second one, at deliveryCount 2, accepts and writes it."""
     queue = job(orders)
     puts_off = {"acknowledgement": "if(int(text) % 7 = 0 and deliveryCount = 1, 'release', 'accept')"}
-    sink = queue.sink_options(outputOnReplay=does)
-    failing = queue.query("a", columns=puts_off, sink="acknowledge+replace+fail", sink_options=sink)
-    assert "FailedOnPurpose" in start(failing).wait_over().error()
-    again = queue.query("a", columns=puts_off, sink="acknowledge+replace", sink_options=sink)
-    wait_done(start(again), queue)
-    found = accepted(queue).values()
-    assert found == {n: times if int(n) % 7 == 0 else 1 for n in numbers(100)}
+    decides = {"columns": puts_off, "sink_options": queue.sink_options(outputOnReplay="replaces")}
+    failed = start(queue.query("a", sink="acknowledge+replace+fail", **decides)).wait_over()
+    assert "FailedOnPurpose" in failed.error()
+    wait_done(start(queue.query("a", sink="acknowledge+replace", **decides)), queue)
+    accepted(queue).assert_exactly_once(numbers(100))
 
 
 # --- explicit mode

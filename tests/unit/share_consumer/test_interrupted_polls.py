@@ -55,8 +55,8 @@ def poll_interrupted(consumer: ShareConsumer, at: int) -> list[int] | None:
 
 
 def interrupted(*answers: int, polls: int = 0, **config: Any) -> Iterator[tuple[str, ShareConsumer, Stubs, list[int]]]:
-    """Yields consumers whose poll was interrupted, each at a later point than the one before, until no Ctrl+C comes: the
-    point, the consumer, its stubs, and the offsets that the program has of the ``polls`` whole polls before."""
+    """Yields consumers whose poll was interrupted, each at a later point than the one before, until no Ctrl+C comes.
+    With each: the point, the stubs, and the offsets that the program has of the ``polls`` whole polls before."""
     for at in count():
         consumer = ShareConsumer({**CONFIG, **config})
         consumer.subscribe(["orders"])
