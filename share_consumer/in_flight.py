@@ -75,16 +75,11 @@ class InFlight(UnreadOffsets):
     def undecided(self) -> int:
         """The number of records that still need an outcome from the program: not those in progress, with an automatic
         outcome, renewed and not yet returned again, or given back by an earlier record's release."""
-        return sum(
-            len(
-                records.counts.keys()
-                - records.outcomes.keys()
-                - records.in_progress
-                - records.automatic.keys()
-                - self._given_back(key)
-            )
-            for key, records in self._partitions.items()
-        )
+        count = 0
+        for key, records in self._partitions.items():
+            undecided = records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys()
+            count += len(undecided - self._given_back(key))
+        return count
 
     def releases(self) -> Iterator[tuple[str, int, int]]:
         """Yield topic id, partition and offset of each partition's first release that gives later records back."""

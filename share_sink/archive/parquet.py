@@ -39,17 +39,9 @@ def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
         "group": pa.repeat(pa.scalar(group_id), count),
         "time": pa.repeat(pa.scalar(datetime.now(timezone.utc), TIMESTAMP), count),
     }
-    return pa.table(
-        [
-            added[field.name]
-            if field.name in added
-            else table.column(field.name).cast(field.type)
-            if field.name in table.column_names
-            else pa.nulls(count, field.type)
-            for field in SCHEMA
-        ],
-        schema=SCHEMA,
-    )
+    given = {name for name in table.column_names if name in SCHEMA.names} - added.keys()
+    found = {**added, **{name: table.column(name).cast(SCHEMA.field(name).type) for name in given}}
+    return pa.table([found.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA], schema=SCHEMA)
 
 
 class RowFile:

@@ -310,17 +310,11 @@ class _Sender:
         redrives = (REDRIVES, str(dead_letter.redrives + 1).encode())
         headers = [*kept, redrives, (REDRIVEN_FROM, self._label(dead_letter).encode())]
         own_ms = dead_letter.origin_timestamp_ms if self._keep_timestamp else None
+        timestamp_ms = _NOW if own_ms is None else max(own_ms, 1)
+        record = target, dead_letter.value, dead_letter.key, partition
         while not self.failure:
             try:
-                self._producer.produce(
-                    target,
-                    dead_letter.value,
-                    dead_letter.key,
-                    partition,
-                    on_delivery=on_delivery,
-                    headers=headers,
-                    timestamp=_NOW if own_ms is None else max(own_ms, 1),
-                )
+                self._producer.produce(*record, on_delivery=on_delivery, headers=headers, timestamp=timestamp_ms)
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:

@@ -45,14 +45,10 @@ def is_ours(offset: Any) -> bool:
 
 def _is_kafka(offset: Any) -> bool:
     """Whether the offset has the form ``{"orders":{"0":4000}}``. Event Hubs' own source has this form as well."""
-    return (
-        isinstance(offset, dict)
-        and bool(offset)
-        and all(
-            isinstance(each, dict) and all(key.isdigit() and type(at) is int for key, at in each.items())
-            for each in offset.values()
-        )
-    )
+    if not isinstance(offset, dict) or not all(isinstance(each, dict) for each in offset.values()):
+        return False
+    entries = [entry for each in offset.values() for entry in each.items()]
+    return bool(offset) and all(key.isdigit() and type(at) is int for key, at in entries)
 
 
 def _continued(starts_at: Any) -> str:

@@ -371,15 +371,9 @@ class Reader:
         self._silence.ends()
         self._came = True
         if parts:
-            damaged = RecordsDamaged(
-                topic=cursor.topic,
-                partition=cursor.partition,
-                first=damage.first,
-                last=damage.last,
-                readings=READINGS,
-                reason=damage.reason,
-                then=_RESTART if self._task.fail_on_damage else _BESIDE,
-            )
+            at = {"topic": cursor.topic, "partition": cursor.partition, "first": damage.first, "last": damage.last}
+            then = _RESTART if self._task.fail_on_damage else _BESIDE
+            damaged = RecordsDamaged(**at, readings=READINGS, reason=damage.reason, then=then)
             if self._task.fail_on_damage:
                 raise damaged
             of_key = self.damaged.setdefault(cursor.key, [])
@@ -404,14 +398,8 @@ class Reader:
             _outage.forget(_label(cursor))
         if not lost:
             return
-        gone = RecordsGone(
-            topic=cursor.topic,
-            partition=cursor.partition,
-            first=lost[0][0],
-            last=lost[-1][1],
-            count=sum(last - first + 1 for first, last in lost),
-            reason=reason,
-        )
+        at = {"topic": cursor.topic, "partition": cursor.partition, "first": lost[0][0], "last": lost[-1][1]}
+        gone = RecordsGone(**at, count=sum(last - first + 1 for first, last in lost), reason=reason)
         if self._task.fail_on_data_loss:
             raise gone
         self.lost.setdefault(cursor.key, []).extend(lost)
@@ -436,14 +424,9 @@ class Reader:
             _outage.failed(_label(late), time.monotonic() - silent_s, f"{_label(late)}: {self.consumer.last_error}")
         if remaining_s <= 0:
             if not self._lose_beyond_log_ends():
-                raise ReadTimeout(
-                    topic=late.topic,
-                    partition=late.partition,
-                    offset=late.wanted,
-                    last=late.last,
-                    timeout_ms=self._task.poll_timeout_ms,
-                    reason=self.consumer.last_error,
-                )
+                at = {"topic": late.topic, "partition": late.partition, "offset": late.wanted, "last": late.last}
+                reason = self.consumer.last_error
+                raise ReadTimeout(**at, timeout_ms=self._task.poll_timeout_ms, reason=reason)
             self._silence.ends()
             return _SLICE_S
         return min(remaining_s, _SLICE_S)

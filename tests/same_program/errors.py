@@ -146,11 +146,6 @@ def deserializers(w: World) -> None:
 
 
 PROGRAMS = (
-    acknowledge_in_implicit_mode,
-    poll_with_undecided_records,
-    callbacks,
-    a_callback_that_fails,
-    a_callback_that_calls_the_consumer,
-    two_threads,
-    deserializers,
+    *(acknowledge_in_implicit_mode, poll_with_undecided_records, callbacks, a_callback_that_fails),
+    *(a_callback_that_calls_the_consumer, two_threads, deserializers),
 )

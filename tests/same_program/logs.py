@@ -91,11 +91,6 @@ def records_deleted_while_in_flight(w: World) -> None:
 
 
 PROGRAMS = (
-    read_committed,
-    read_uncommitted,
-    an_open_transaction,
-    reset_to_latest,
-    reset_by_duration,
-    deleted_records,
+    *(read_committed, read_uncommitted, an_open_transaction, reset_to_latest, reset_by_duration, deleted_records),
     records_deleted_while_in_flight,
 )

@@ -172,16 +172,8 @@ def a_topic_that_is_not_there(w: World) -> None:
 
 
 PROGRAMS = (
-    two_consumers_on_one_partition,
-    a_backlog_is_shared,
-    a_late_acknowledgement,
-    close_releases_what_is_undecided,
-    close_accepts_nothing_by_itself,
-    unsubscribe_with_records_in_flight,
-    unsubscribe_gives_up_partitions,
-    unsubscribe_leaves_the_group,
-    subscribe_again_with_records_in_flight,
-    unsubscribe_keeps_the_locks,
-    another_subscription,
-    a_topic_that_is_not_there,
+    *(two_consumers_on_one_partition, a_backlog_is_shared, a_late_acknowledgement, close_releases_what_is_undecided),
+    *(close_accepts_nothing_by_itself, unsubscribe_with_records_in_flight, unsubscribe_gives_up_partitions),
+    *(unsubscribe_leaves_the_group, subscribe_again_with_records_in_flight, unsubscribe_keeps_the_locks),
+    *(another_subscription, a_topic_that_is_not_there),
 )

@@ -132,14 +132,6 @@ def records_as_they_were_written(w: World) -> None:
 
 
 PROGRAMS = (
-    implicit,
-    implicit_commit,
-    commits_in_a_row,
-    mixed_outcomes,
-    newest_outcome,
-    redelivery_to_the_limit,
-    a_limit_of_two,
-    by_offset,
-    two_partitions,
-    records_as_they_were_written,
+    *(implicit, implicit_commit, commits_in_a_row, mixed_outcomes, newest_outcome, redelivery_to_the_limit),
+    *(a_limit_of_two, by_offset, two_partitions, records_as_they_were_written),
 )
