@@ -15,16 +15,7 @@ from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_
 
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 PROTOCOL = "coordinator.protocol"
-VALUES = tuple(
-    f"{PROTOCOL}.{name}"
-    for name in (
-        "values",
-        "messages",
-        "admin_messages",
-        "errors",
-        "format_versions",
-    )
-)
+VALUES = tuple(f"{PROTOCOL}.{name}" for name in ("values", "messages", "admin_messages", "errors", "format_versions"))
 CORE, CONFIG, CLIENT, ADMIN = "coordinator.core", "coordinator.config", "coordinator.client", "coordinator.admin"
 KAFKA = "coordinator.kafka"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
@@ -160,11 +151,7 @@ RULES = [
             *("share_consumer", "share_source", "share_sink"),
         ),
     ),
-    Rule(
-        folder="pyspark_sharegroup",
-        ours=("share_source", "share_sink"),
-        others=frozenset({"pyspark"}),
-    ),
+    Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
 ]
 
 

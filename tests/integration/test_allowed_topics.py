@@ -10,13 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from coordinator.client.connection import Connection
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.errors import TopicNotAllowed
-from coordinator.protocol.messages import (
-    AckBatch,
-    Acknowledge,
-    AcquireRecords,
-    JoinGroup,
-    PartitionAcks,
-)
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import Endpoint
 from tests.support.standalone import StandaloneProcess, write_secret

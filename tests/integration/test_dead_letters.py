@@ -9,10 +9,7 @@ from confluent_kafka.admin import ResourceType
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import Origin
 from coordinator.dead_letters.source_records import SourceRecordReader
-from coordinator.protocol.errors import (
-    DeadLetterTopicMissing,
-    UnknownMemberId,
-)
+from coordinator.protocol.errors import DeadLetterTopicMissing, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from coordinator.service.dead_letters import dispatcher
 from tests.support.coordinator_process import kill_coordinators

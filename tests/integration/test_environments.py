@@ -230,11 +230,7 @@ def test_a_test_of_a_share_consumer_runs_in_each_environment(place: Callable[[st
     [pytest.param(*each, id=f"{each[0]}, {words(each[1])}") for each, there in RUN_THERE.items() if there],
 )
 def test_each_program_of_the_docs_runs_in_each_environment(
-    place: Callable[[str], Place],
-    kafka: KafkaBroker,
-    unique: Callable[[str], str],
-    name: str,
-    group: tuple[bool, bool],
+    place: Callable[[str], Place], kafka: KafkaBroker, unique: Callable[[str], str], name: str, group: tuple[bool, bool]
 ) -> None:
     here, there = place(name), RUN_THERE[name, group]
     spark, is_test = group

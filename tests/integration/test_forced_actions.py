@@ -8,11 +8,7 @@ import pytest
 
 from coordinator.core.commands import CreateGroup
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DeleteGroup, DeleteOffsets
-from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
-    GroupTakenOver,
-    MembersNotKnown,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, MembersNotKnown
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers.admin_requests import AdminService

@@ -14,19 +14,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
-    GroupNotEmpty,
-    NotAllowed,
-    StateTopicNotAuthorized,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, NotAllowed, StateTopicNotAuthorized
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit, OwnerMissing
-from coordinator.protocol.host_records import (
-    ADMIN_REQUESTS,
-    PARTITIONS,
-    REPLIES,
-    REQUESTS,
-)
+from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
 from coordinator.protocol.messages import Heartbeat
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.topics import ALL, ensure

@@ -24,12 +24,7 @@ from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner_state import OwnerState
 from coordinator.state_log.partition_log import MOST_BATCHES
-from coordinator.state_log.record_keys import (
-    GroupRecordKey,
-    ShareSnapshotKey,
-    ShareUpdateKey,
-    encode_key,
-)
+from coordinator.state_log.record_keys import GroupRecordKey, ShareSnapshotKey, ShareUpdateKey, encode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,

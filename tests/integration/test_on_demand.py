@@ -22,10 +22,7 @@ from coordinator.client import connection, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.kafka import cluster_metadata
-from coordinator.protocol.errors import (
-    CoordinatorVersionMismatch,
-    UnsafeDirectory,
-)
+from coordinator.protocol.errors import CoordinatorVersionMismatch, UnsafeDirectory
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.stores.sqlite_store import SqliteStore

@@ -52,10 +52,7 @@ class World:
 
     def mark(self, offset: int, *, partition: int = 0, times: int = 1) -> list:
         """The headers that a redrive adds to the record of the dead letter there."""
-        return [
-            (REDRIVES, str(times).encode()),
-            (REDRIVEN_FROM, f"{self.dlq}-{partition}@{offset}".encode()),
-        ]
+        return [(REDRIVES, str(times).encode()), (REDRIVEN_FROM, f"{self.dlq}-{partition}@{offset}".encode())]
 
     def read(self, name: str = "") -> list:
         """All records of a topic, by partition and offset."""

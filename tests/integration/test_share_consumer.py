@@ -19,13 +19,7 @@ from coordinator.client.session import MemberSession
 from coordinator.kafka import cluster_metadata
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
 from share_consumer.pace import BACKLOG_RECORDS
-from sharegroup import (
-    AcknowledgeType,
-    Admin,
-    AsyncShareConsumer,
-    IllegalStateException,
-    ShareConsumer,
-)
+from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, IllegalStateException, ShareConsumer
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker

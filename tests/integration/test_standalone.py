@@ -90,12 +90,7 @@ def connect(coordinator, certificates, monkeypatch):
         options = {TOKEN_FILE: str(coordinator.token_file), CA: str(certificates.ca), **configs}
         options = {key: text for key, text in options.items() if text}
         client = CoordinatorClient.connect(
-            "unused:1",
-            {},
-            None,
-            endpoint or coordinator.endpoint,
-            configs=options,
-            retry_timeout_s=retry_timeout_s,
+            "unused:1", {}, None, endpoint or coordinator.endpoint, configs=options, retry_timeout_s=retry_timeout_s
         )
         clients.append(client)
         return client

@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.log_records import (
-    PlanAcquired,
-    PlanStaged,
-    PlanStarted,
-    Record,
-    TopicRegistered,
-)
+from coordinator.core.log_records import PlanAcquired, PlanStaged, PlanStarted, Record, TopicRegistered
 from coordinator.core.looks import snapshot
 from coordinator.core.replays import partition_replay as partitions
 from coordinator.core.runs import Run, RunMap

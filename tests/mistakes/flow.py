@@ -23,9 +23,7 @@ def _when_acquiring(patch: Patch, name: str, function: Any) -> None:
 
 
 @mistake(
-    rules.RATE_HOLDS_IN_ANY_SECOND,
-    tests=(TESTS + "the_window_is_closed_for_a_second_after_a_load",),
-    model=FLOWING,
+    rules.RATE_HOLDS_IN_ANY_SECOND, tests=(TESTS + "the_window_is_closed_for_a_second_after_a_load",), model=FLOWING
 )
 def forget_the_last_second_at_a_load(patch: Patch) -> None:
     patch.setattr(RecentAcquisitions, "fill", lambda self, now_ms: self._acquired.clear())

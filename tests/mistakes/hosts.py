@@ -67,8 +67,7 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
 
 
 @mistake(
-    rules.LIVING_OWNER_STAYS,
-    tests=("hosts/test_asked_owners::test_an_owner_is_gone_only_if_it_says_so_or_was_silent",),
+    rules.LIVING_OWNER_STAYS, tests=("hosts/test_asked_owners::test_an_owner_is_gone_only_if_it_says_so_or_was_silent",)
 )
 def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
     right = Gateway._on_record

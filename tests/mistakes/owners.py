@@ -53,9 +53,7 @@ def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
 def look_at_the_owner_once(patch: Patch) -> None:
     right = KafkaStore._inspect
     patch.setattr(
-        KafkaStore,
-        "_inspect",
-        lambda self, group_id, seen=None, **given: seen or right(self, group_id, **given),
+        KafkaStore, "_inspect", lambda self, group_id, seen=None, **given: seen or right(self, group_id, **given)
     )
 
 

@@ -64,8 +64,7 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 
 
 @mistake(
-    rules.OLD_PLAN_IS_REFUSED,
-    tests=("core/test_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",),
+    rules.OLD_PLAN_IS_REFUSED, tests=("core/test_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",)
 )
 def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
     """The newest one is used: it is in Spark's log, and this one can't be."""
@@ -103,9 +102,7 @@ def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
     """With the coordinator: a snapshot does not have them."""
     right = snapshot._plan_record
     patch.setattr(
-        snapshot,
-        "_plan_record",
-        lambda self, plan: msgspec.structs.replace(right(self, plan), superseded_plans=()),
+        snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), superseded_plans=())
     )
 
 

@@ -142,9 +142,7 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
 def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
     patch.setattr(
-        snapshot,
-        "_plan_record",
-        lambda self, plan: msgspec.structs.replace(right(self, plan), explicit_attempts=()),
+        snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), explicit_attempts=())
     )
 
 
@@ -280,8 +278,7 @@ def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
 
 
 @mistake(
-    rules.STAGING_IS_FENCED,
-    tests=("protocol/test_wire::test_no_two_groups_incarnations_or_topics_have_one_digest",),
+    rules.STAGING_IS_FENCED, tests=("protocol/test_wire::test_no_two_groups_incarnations_or_topics_have_one_digest",)
 )
 def name_the_group_alone_in_receipts(patch: Patch) -> None:
     """Rows from before a group was deleted, or a topic was made anew, have the receipts of now."""

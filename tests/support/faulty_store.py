@@ -5,14 +5,7 @@ from typing import Literal
 
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver
-from coordinator.service.stores.store import (
-    Append,
-    Store,
-    StoredRecord,
-    StoreFenced,
-    StoreOutcomeUnknown,
-    StoreRefused,
-)
+from coordinator.service.stores.store import Append, Store, StoredRecord, StoreFenced, StoreOutcomeUnknown, StoreRefused
 
 Fault = Literal[
     "refuse", "fence", "doubt, not written", "doubt, written", "die before the append", "die after the append"

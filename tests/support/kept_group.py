@@ -16,13 +16,7 @@ from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.owner_record import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.projection import project
-from coordinator.state_log.record_keys import (
-    GroupOwnerKey,
-    ShareSnapshotKey,
-    ShareUpdateKey,
-    decode_key,
-    encode_key,
-)
+from coordinator.state_log.record_keys import GroupOwnerKey, ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import ShareSnapshotValue
 from tests.kip932.consumers import ACCEPT, REJECT, RELEASE, ShareConsumers
 from tests.support.group_driver import durable_state

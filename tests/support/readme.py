@@ -17,10 +17,7 @@ PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 END = "query.awaitTermination()\n"
 BY_THE_TEST = "query.processAllAvailable()\nquery.stop()\n"
-ENDS = {
-    END: BY_THE_TEST,
-    "keep_running(writer.start)\n": f"query = writer.start()\n{BY_THE_TEST}",
-}
+ENDS = {END: BY_THE_TEST, "keep_running(writer.start)\n": f"query = writer.start()\n{BY_THE_TEST}"}
 """How a printed query ends, and how it ends in a test."""
 PYTEST = (os.path.join(sysconfig.get_path("scripts"), "pytest"), "-q", "-p", "no:cacheprovider")
 """The command, as a person runs it: other than with ``python -m pytest``, the folder's modules come after Python's."""

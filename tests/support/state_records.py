@@ -11,11 +11,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.state_log.projection import Projection
 from coordinator.state_log.record_keys import ShareUpdateKey, decode_key
-from coordinator.state_log.record_values import (
-    ShareSnapshotValue,
-    ShareUpdateValue,
-    StateBatch,
-)
+from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tests.support.kafka_partition_log import apply_update
 from tests.support.kafka_values import decode_snapshot, decode_update
 

@@ -10,18 +10,9 @@ from coordinator.core.commands import ExtendDeadlines, InitializePartitions, Par
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks.view import MOST_NAMED, altered_since
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    DeadLettersNotWritten,
-    MembersNotKnown,
-)
+from coordinator.protocol.errors import DeadLettersNotWritten, MembersNotKnown
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.support.group_driver import (
-    SESSION_MS,
-    TOPIC_ID,
-    GroupDriver,
-    from_snapshot,
-    started_plan,
-)
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, started_plan
 
 DEAD_LETTERS = {"errors.deadletterqueue.topic.name": "dlq"}
 

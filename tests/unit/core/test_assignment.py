@@ -6,12 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from coordinator.core.commands import (
-    AssignPartitions,
-    InitializePartitions,
-    PartitionStart,
-    TopicWithId,
-)
+from coordinator.core.commands import AssignPartitions, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.looks import description as group_look
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup, LeaveGroup
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched

@@ -9,11 +9,7 @@ import pytest
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import acquisition
 from coordinator.core.looks import view
-from coordinator.protocol.errors import (
-    ConfigOutOfBounds,
-    DeadLetterTopicInUse,
-    TopicNotWritten,
-)
+from coordinator.protocol.errors import ConfigOutOfBounds, DeadLetterTopicInUse, TopicNotWritten
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from tests.kip932.consumers import ACCEPT, REJECT, ShareConsumers
 from tests.support.fake_cluster import FakeCluster

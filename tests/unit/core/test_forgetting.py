@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.core import share_group
-from coordinator.core.commands import (
-    ArchiveDeletedTopics,
-    Expire,
-    InitializePartitions,
-    PartitionStart,
-    TopicWithId,
-)
+from coordinator.core.commands import ArchiveDeletedTopics, Expire, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.record_codec import decode_record

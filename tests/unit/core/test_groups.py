@@ -13,9 +13,7 @@ from coordinator.core.record_codec import decode_record
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    ShareGroupError,
-)
+from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition, starting_offsets

@@ -14,13 +14,7 @@ from coordinator.core.commands import (
 )
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
 from coordinator.protocol.values import OffsetRange
-from tests.support.group_driver import (
-    TOPIC_ID,
-    GroupDriver,
-    acknowledged,
-    fetched,
-    from_snapshot,
-)
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, said
 
 Told = list[tuple[str, int, int, int]]
@@ -70,11 +64,9 @@ def test_gaps_that_no_member_holds_are_archived_and_are_no_loss() -> None:
     acknowledged(group, 0, 9, 1, 2)
     gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=p, first=5, last=14) for p in (0, 7))
     assert group.run(ArchiveGaps(gaps=gaps)) == Done()
-    assert group.dump() == [
-        "[0..4] AVAILABLE 1 0 -",
-        "[5..9] ARCHIVED 1 0 -",
-        "[10..19] ACQUIRED 1 0 2",
-    ], "what is held is its holder's to decide; what was never acquired is not known yet"
+    assert group.dump() == ["[0..4] AVAILABLE 1 0 -", "[5..9] ARCHIVED 1 0 -", "[10..19] ACQUIRED 1 0 2"], (
+        "what is held is its holder's to decide; what was never acquired is not known yet"
+    )
     assert group.group.unreported_losses == ()
     assert group.partition().archived_total == 5
 

@@ -8,11 +8,7 @@ from coordinator.core.commands import AcquireForConsumer, AlterConfigs
 from coordinator.core.looks import description
 from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import OrderInUse
-from coordinator.protocol.messages import (
-    AwaitedRecord,
-    DescribeGroup,
-    JoinGroup,
-)
+from coordinator.protocol.messages import AwaitedRecord, DescribeGroup, JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, GroupDriver, fetched, ranges

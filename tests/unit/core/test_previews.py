@@ -218,11 +218,7 @@ def test_records_by_hand_are_counted_as_they_change(history, first, size, decisi
     )
     numbers = told(answer.notes, sentence, administer.LOST, administer.HELD_UNTIL)
     held = [o for o in changed if before[o] in HELD and o not in gone]
-    assert numbers == {
-        sentence: len(changed) - len(gone),
-        administer.LOST: len(gone),
-        administer.HELD_UNTIL: len(held),
-    }
+    assert numbers == {sentence: len(changed) - len(gone), administer.LOST: len(gone), administer.HELD_UNTIL: len(held)}
 
 
 def runs_of(group):

@@ -11,17 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run, Segment
-from coordinator.core.staging import (
-    GAP,
-    StagedRun,
-    Verdict,
-    later,
-    overlaid,
-    pieces,
-    staged_with,
-    undecided,
-    with_gaps,
-)
+from coordinator.core.staging import GAP, StagedRun, Verdict, later, overlaid, pieces, staged_with, undecided, with_gaps
 from coordinator.protocol.values import AcknowledgeType
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT

@@ -125,11 +125,7 @@ def test_a_plan_keeps_the_signals_of_a_bounded_number_of_tasks(group: GroupDrive
         ({"member_epoch": 7}, FencedMemberEpoch, "m1"),
         ({"member_id": "m2"}, UnknownMemberId, "m2"),
         ({"plan": "other.1"}, ForeignPlan, "other"),
-        (
-            {"hint": "é" * (MOST_HINT_BYTES // 2 + 1)},
-            InvalidRequest,
-            f"^The hint .* than {MOST_HINT_BYTES} bytes",
-        ),
+        ({"hint": "é" * (MOST_HINT_BYTES // 2 + 1)}, InvalidRequest, f"^The hint .* than {MOST_HINT_BYTES} bytes"),
         ({"host": "h" * (MOST_HOST_BYTES + 1)}, InvalidRequest, f"^The host .* than {MOST_HOST_BYTES} bytes"),
     ],
 )

@@ -15,27 +15,13 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.log_records import RunsChanged
-from coordinator.core.looks.view import (
-    GroupView,
-    LogRange,
-    Subscribed,
-    ViewGroup,
-    past_ids,
-)
+from coordinator.core.looks.view import GroupView, LogRange, Subscribed, ViewGroup, past_ids
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun, SharePartitionKey
-from tests.support.group_driver import (
-    TOPIC_ID,
-    GroupDriver,
-    acknowledged,
-    fetched,
-    holding,
-    ranges,
-    started_plan,
-)
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, holding, ranges, started_plan
 from tests.support.quarantine import quarantined_record
 from tests.support.sink_driver import EXPLICIT, RELEASE, batch, said
 

@@ -144,10 +144,7 @@ def test_configs_are_checked_before_they_are_set_or_unset(empty):
     for wrong, error in (({limit: "0"}, ConfigOutOfBounds), ({"share.nonsense": "1"}, UnknownConfig)):
         with pytest.raises(error):
             empty.admin.handle(AlterGroupConfigs(**NOW, set=wrong))
-    for key, says in (
-        ("share.coordinator.idle.timeout.ms", "a key of the coordinator"),
-        ("maxOffsets", "of a query"),
-    ):
+    for key, says in (("share.coordinator.idle.timeout.ms", "a key of the coordinator"), ("maxOffsets", "of a query")):
         with pytest.raises(UnknownConfig, match=says):
             empty.admin.handle(AlterGroupConfigs(**GROUP, set={key: "5"}))
     with pytest.raises(UnknownConfig, match=r"nearest known one is share\.delivery\.count\.limit"):
