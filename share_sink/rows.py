@@ -41,7 +41,6 @@ _WORDS = {
     "defer": AcknowledgeType.DEFER,
 }
 """The words of the column acknowledgement; a null means accept."""
-_DELAYED = pa.array(map(int, GIVES_BACK), pa.int8())
 TOPIC_ID = "topic_id"
 """The column that the sink adds to rejected rows."""
 REJECTED_SCHEMA = {
@@ -176,7 +175,8 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
     if RELEASE_DELAY not in columns:
         return pa.nulls(batch.num_rows, pa.int64())
     delay = _column(batch, columns, RELEASE_DELAY)
-    delay = pc.if_else(pc.is_in(outcome, _DELAYED), delay, pa.scalar(None, delay.type))
+    is_delayed = pc.is_in(outcome, pa.array(map(int, GIVES_BACK), pa.int8()))
+    delay = pc.if_else(is_delayed, delay, pa.scalar(None, delay.type))
     wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LONGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
         first = _first(wrong)
