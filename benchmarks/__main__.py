@@ -2,7 +2,8 @@
 
 --quick            a few minutes: fewer rounds, smaller topics
 --only PART …      throughput, zstd, lz4, large, secured, two-brokers, two-executors, small, first-rows, sink,
-                   dead-letters, kept-query, share-consumer, rpc, state, web, core, growth, load, hosts, order
+                   dead-letters, kept-query, share-consumer, rpc, state, web, core, growth, load, hosts, order,
+                   flow
 --most-runs N      growth: the runs of the largest partition, 1,000,000 if not given; 10,000,000 take several GB
 --sources NAME …   beside kafka and sharegroup: nothing, and sharegroup-python (without the compiled reader)"""
 

@@ -10,6 +10,7 @@ from benchmarks.coordinator_cost import coordinator_rows, start_rows
 from benchmarks.core_cost import core_rows
 from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.first_rows import first_rows
+from benchmarks.flow import flow_rows
 from benchmarks.growth import group_rows, partition_rows, query_rows
 from benchmarks.growth_kafka import SIZES, kafka_group_rows
 from benchmarks.growth_runs import run_rows
@@ -52,6 +53,7 @@ PARTS = (
     "load",
     "hosts",
     "order",
+    "flow",
 )
 WITH_SPARK = {"throughput", "zstd", "lz4", "large", "secured", "two-brokers", "small", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
@@ -125,6 +127,9 @@ class Suite:
         if "order" in parts:
             self._say("two queries in order")
             self.rows += order_rows(broker, rounds=2 if self._quick else 5)
+        if "flow" in parts:
+            self._say("a group's rate among kills")
+            self.rows += flow_rows(broker, seconds=60 if self._quick else 600, queries=not self._quick)
         if "growth" not in parts:
             return
         self._say(f"growth: runs, up to {self._most_runs:,}")
