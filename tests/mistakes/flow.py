@@ -11,7 +11,7 @@ from coordinator.core.order import Log
 from coordinator.core.recent_acquisitions import RecentAcquisitions
 from coordinator.core.share_group import ShareGroup
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, mistake
+from tests.mistakes.mistake import Patch, Seeds, mistake
 from tests.model.walk import FLOWING
 
 TESTS = "core/test_flow::test_"
@@ -23,13 +23,16 @@ def _when_acquiring(patch: Patch, name: str, function: Any) -> None:
 
 
 @mistake(
-    rules.RATE_HOLDS_IN_ANY_SECOND, tests=(TESTS + "the_window_is_closed_for_a_second_after_a_load",), model=FLOWING
+    rules.RATE_HOLDS_IN_ANY_SECOND,
+    tests=(TESTS + "the_window_is_closed_for_a_second_after_a_load",),
+    simulator=(Seeds("flow", 19),),
+    model=FLOWING,
 )
 def forget_the_last_second_at_a_load(patch: Patch) -> None:
     patch.setattr(RecentAcquisitions, "fill", lambda self, now_ms: self._acquired.clear())
 
 
-@mistake(rules.RATE_HOLDS_IN_ANY_SECOND, model=FLOWING)
+@mistake(rules.RATE_HOLDS_IN_ANY_SECOND, simulator=(Seeds("flow", 0),), model=FLOWING)
 def begin_a_new_window_each_second(patch: Patch) -> None:
     right = RecentAcquisitions.left
 
@@ -41,7 +44,7 @@ def begin_a_new_window_each_second(patch: Patch) -> None:
     patch.setattr(RecentAcquisitions, "left", left)
 
 
-@mistake(rules.IN_FLIGHT_COUNTS_ALL_MEMBERS, model=FLOWING)
+@mistake(rules.IN_FLIGHT_COUNTS_ALL_MEMBERS, simulator=(Seeds("flow", 22),), model=FLOWING)
 def count_what_the_fullest_partition_has_in_flight(patch: Patch) -> None:
     def flow(group: ShareGroup, now_ms: int) -> Flow:
         fullest = max(group.partitions.values(), key=lambda partition: partition.acquired_count, default=None)
@@ -51,7 +54,7 @@ def count_what_the_fullest_partition_has_in_flight(patch: Patch) -> None:
     _when_acquiring(patch, "flow_of", flow)
 
 
-@mistake(rules.LIMITS_CUT_WHAT_CAME_BACK, model=FLOWING)
+@mistake(rules.LIMITS_CUT_WHAT_CAME_BACK, simulator=(Seeds("flow", 22),), model=FLOWING)
 def acquire_a_run_that_came_back_whole(patch: Patch) -> None:
     right = acquire_for_query.Acquisition._take_returned
 
@@ -63,6 +66,12 @@ def acquire_a_run_that_came_back_whole(patch: Patch) -> None:
     patch.setattr(acquire_for_query.Acquisition, "_take_returned", take)
 
 
-@mistake(rules.PAUSED_TOPIC_IS_NOT_ACQUIRED, model=FLOWING)
+@mistake(rules.PAUSED_TOPIC_IS_NOT_ACQUIRED, simulator=(Seeds("flow", 0),), model=FLOWING)
 def acquire_what_came_back_to_a_paused_topic(patch: Patch) -> None:
-    _when_acquiring(patch, "flowing", lambda group, logs: [(log, min(end, log.end_offset)) for log, end in logs])
+    right = acquire_for_query.flowing
+
+    def flowing(group: ShareGroup, logs: list[Log]) -> list[Log]:
+        kept = {partition.key for partition, _ in right(group, logs)}
+        return [(log, end if log.key in kept else min(end, log.end_offset)) for log, end in logs]
+
+    _when_acquiring(patch, "flowing", flowing)

@@ -8,6 +8,7 @@ again under a higher count, and it changes nothing else.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,7 @@ class Administrator(Process):
     def __init__(self, run: ServiceRun) -> None:
         super().__init__(run.world, "administrator")
         self.run, self.actions, self.mean_ms = run, run.ledger.actions, run.scenario.faults.administration_ms
+        self.configs_share = 0.5 if run.scenario.faults.pauses else 0.1
         self.session, self.sent = Session(self, run.network, run.find, "administrator"), 0
         self.spawn(self._live())
 
@@ -154,9 +156,10 @@ class Administrator(Process):
         while True:
             yield 1 + int(self.world.chance.expovariate(1 / self.mean_ms))
             if self.run.peace:
+                yield from self._end_the_pause()
                 raise Gone("peace")
             act = self.world.chance.choice((self._reset, self._reset, self._decide, self._decide, self._release))
-            request = (self._configs if self.world.happens(0.1) else act)()
+            request = (self._configs if self.world.happens(self.configs_share) else act)()
             if request is None:
                 continue
             try:
@@ -165,6 +168,13 @@ class Administrator(Process):
                 continue
             except ShareGroupError as error:
                 self.world.note(self.name, f"is refused: {error}")
+
+    def _end_the_pause(self) -> Task:
+        """Before the run can end, what is paused must go on."""
+        while self.run.scenario.faults.pauses and self.run.ledger.config.share_paused_topics:
+            with contextlib.suppress(ShareGroupError):
+                yield from self._send(AlterGroupConfigs(group_id=GROUP, execute=True, set={"share.paused.topics": ""}))
+            yield 1_000
 
     def _send(self, request: Any) -> Answer:
         if isinstance(request, ReleaseMember):
@@ -213,6 +223,10 @@ class Administrator(Process):
         return ReleaseMember(group_id=GROUP, execute=True, member_id=self.world.chance.choice(members))
 
     def _configs(self) -> AlterGroupConfigs:
+        if self.run.scenario.faults.pauses:
+            paused, most = self.world.chance.choice(("", TOPIC, "*")), self.world.chance.choice(("", "2", "10"))
+            flow = {"share.paused.topics": paused, "share.max.in.flight.records": most}
+            return AlterGroupConfigs(group_id=GROUP, execute=True, set=flow)
         limit = self.world.chance.choice(("3", "5", "8"))
         return AlterGroupConfigs(group_id=GROUP, execute=True, set={"share.delivery.count.limit": limit})
 

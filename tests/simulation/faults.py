@@ -55,6 +55,8 @@ class Faults:
     """From the beginning of the run, the service behind the sinks is down for this many ms."""
     administration_ms: int = 0
     """The mean time between two actions of an administrator, in ms; 0: none."""
+    pauses: bool = False
+    """Among the configs that the administrator sets are paused topics and the limit of records in flight."""
     topics_ms: int = 0
     topics_at_steps: float = 0.0
     """The probability that topics change, or get partitions, before a step of any process."""

@@ -41,6 +41,7 @@ from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, KnownPlan, wrong_change
 from tests.simulation.deferrals_judge import DeferralsJudge
+from tests.simulation.flow_judge import FlowJudge
 from tests.simulation.order_judge import OrderJudge
 from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.simulated_world import World
@@ -123,6 +124,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.actions = Actions(self)
         self.order = OrderJudge(self)
+        self.flow = FlowJudge(self)
         self.deferrals = DeferralsJudge(self)
 
     # --- called by the store
@@ -138,6 +140,7 @@ class Ledger:
                 read(self, record)
         self.actions.check_append()
         self.order.check_append()
+        self.flow.check_append()
 
     def replaced(self, group_id: str, old: Sequence[StoredRecord], new: Sequence[bytes]) -> None:
         """A snapshot says what the log said."""
@@ -226,6 +229,7 @@ class Ledger:
             record.plan_id, record.member_id, query, record.trial, record.acquired_ms, explicit=self.explicit
         )
         self.plans[record.plan_id] = plan
+        self.flow.acquired(record)
 
     def _plan_started(self, record: PlanStarted) -> None:
         self.started.add((record.plan_id, record.member_epoch))
@@ -314,6 +318,7 @@ class Ledger:
                 if run.state == A and before.plan_id is not None and run.plan_id is None:
                     self.returned[key] = before, run
                 self.runs[key] = run
+                self.flow.changed(key, run)
                 self.just_changed.add(key)
                 if run.state == IN_PROGRESS:
                     self.in_progress[key] = self.world.now_ms

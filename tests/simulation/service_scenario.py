@@ -312,6 +312,15 @@ class ServiceScenario:
         return dataclasses.replace(of, configs={**of.configs, "share.order": "partition"})
 
     @classmethod
+    def of_flow(cls, seed: int) -> ServiceScenario:
+        """A group with limits, in a scenario of another kind; in some an administrator pauses its topic."""
+        kinds = (cls.without_sinks, cls.of_hosts, cls.of_administration, cls.of_signals)
+        of, chance = kinds[seed % len(kinds)](seed), random.Random(f"flow {seed}")
+        limits = {"share.max.records.per.second": chance.choice(("2", "5", "20"))}
+        faults = dataclasses.replace(of.faults, pauses=bool(of.faults.administration_ms))
+        return dataclasses.replace(of, fence="owner", configs={**of.configs, **limits}, faults=faults)
+
+    @classmethod
     def of_deferrals(cls, seed: int) -> ServiceScenario:
         """Queries whose sinks defer records, in a scenario of another kind; four of eight groups are in order."""
         kinds = (cls.of_sinks, cls.of_hosts, cls.of_removals, cls.of_members)
@@ -376,6 +385,7 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "administration": ServiceScenario.of_administration,
     "outages": ServiceScenario.of_outages,
     "order": ServiceScenario.of_order,
+    "flow": ServiceScenario.of_flow,
     "deferrals": ServiceScenario.of_deferrals,
 }
 """Scenarios by the kind of faults that they add to those of every run."""

@@ -202,6 +202,14 @@ def test_a_group_in_order_has_one_holder_and_skips_nothing(seeds: int, least: in
     assert sum(play(ServiceScenario.of_order(seed)).ledger.order.deliveries for seed in range(seeds)) > least
 
 
+@few_or_many(8, 5, 80, 50)
+def test_a_group_with_limits_never_exceeds_one_and_comes_to_its_end(seeds: int, least: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(seeds):
+        met += play(ServiceScenario.of_flow(seed)).ledger.flow.met
+    assert all(met[what] >= least for what in ("rate", "in flight", "paused")), met
+
+
 @pytest.mark.slow
 @few_or_many(4, (200, 2, 3), 40, (2_000, 40, 30))
 def test_deferred_records_come_again_and_use_up_no_try(seeds: int, least: tuple[int, ...]) -> None:
