@@ -6,18 +6,13 @@ who comes from Java, Spark's own source, a template or another tool.
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from msgspec import structs
 from pyspark.sql import types
 
 from share_sink.foreach_batch import sink_options
-from share_sink.options import SinkOptions
-from share_sink.rows import check_delivered, outcome_rows
-from share_sink.sink import Sink
 from tests.bad_input.commands import COMMANDS, CONSUMERS, PLACES
 from tests.bad_input.row import Place, Row, reads, sink, source, sources
-from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, TOPIC_ID, TYPES, row, schema
+from tests.support.sink_rows import REQUIRED, TYPES, schema
 
 ENDPOINT = "share.coordinator.endpoint"
 CA = "share.coordinator.ssl.ca.location"
@@ -53,16 +48,7 @@ def variable(name: str, value: str) -> Row:
 
 def rows_of(written: str, **columns: object) -> Row:
     """A row of a sink's task: a record of ``orders`` at offset 57 with these columns."""
-
-    def written_row(place: Place) -> object:
-        options = SinkOptions.parse({"kafka.bootstrap.servers": place.bootstrap, "kafka.group.id": "billing"})
-        opened = structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}})
-        of = Sink(options=options, columns=COLUMNS, opened=opened)
-        values = {**row(57, "accept"), **columns}
-        batch = pa.RecordBatch.from_pylist([values], pa.schema(list(ARROW.items())))
-        return check_delivered(outcome_rows(batch, of), of)
-
-    return Row(f"row: {written}", written_row)
+    return Row(f"row: {written}", lambda place: place.write(**columns))
 
 
 def column(name: str, kind: types.DataType) -> Row:

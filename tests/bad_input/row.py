@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from msgspec import structs
 from pyspark.sql.types import StructType
 
 from coordinator.protocol.errors import ShareGroupError
 from pyspark_sharegroup import DefaultSource
 from share_sink.options import SinkOptions
-from share_sink.sink import open_sink
+from share_sink.rows import check_delivered, outcome_rows
+from share_sink.sink import Sink, open_sink
 from sharegroup.__main__ import run as run_command
-from tests.support.sink_rows import REQUIRED, schema
+from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, TOPIC_ID, row, schema
 
 LISTENING = "localhost:9092"
 """The page shows this in place of the broker's address."""
@@ -62,6 +65,13 @@ class Place:
             SinkOptions.parse(given).check_kafka_config()
             return None
         return open_sink(given, columns or schema(REQUIRED), overwrite=overwrite)
+
+    def write(self, **columns: object) -> object:
+        """A sink's task writes the row of orders-0@57 with these columns."""
+        options = SinkOptions.parse({"kafka.bootstrap.servers": self.bootstrap, "kafka.group.id": "billing"})
+        of = Sink(options=options, columns=COLUMNS, opened=structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}}))
+        rows = pa.RecordBatch.from_pylist([{**row(57, "accept"), **columns}], pa.schema(list(ARROW.items())))
+        return check_delivered(outcome_rows(rows, of), of)
 
     def command(self, line: str) -> object:
         """The line that the command prints. ``check`` prints a line a side instead, to standard output."""

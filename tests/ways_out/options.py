@@ -3,8 +3,6 @@
 import sys
 from types import SimpleNamespace
 
-import pyarrow as pa
-from msgspec import structs
 from pyspark.sql.types import DoubleType, StructType
 
 from coordinator.protocol import errors, option_errors
@@ -15,16 +13,14 @@ from share_sink.archive import archive_dataset
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
 from share_sink.foreach_batch import sink_options
-from share_sink.options import SinkOptions
 from share_sink.redrive.conditions import conditions
-from share_sink.rows import check_delivered, outcome_rows, rejected_rows
-from share_sink.sink import Sink
+from share_sink.rows import outcome_rows, rejected_rows
 from share_source import errors as source_errors
 from share_source.arrow_schema import spark_schema
 from share_source.executor.reader_choice import is_native
 from tests.support.archives import batch, rejected
 from tests.support.read_tasks import reading_with
-from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, SINK, TOPIC_ID, digest_of, row, schema
+from tests.support.sink_rows import COLUMNS, PLAIN, REQUIRED, SINK, digest_of, row, schema
 from tests.support.sink_rows import batch as sink_batch
 from tests.ways_out.way import way_out
 
@@ -229,21 +225,13 @@ def a_reader_that_was_not_compiled(scene):
 # --- rows
 
 
-def written(scene, **columns):
-    """A sink's task writes the row of orders-0@57 with these columns."""
-    options = SinkOptions.parse({"kafka.bootstrap.servers": scene.place.bootstrap, "kafka.group.id": "billing"})
-    of = Sink(options=options, columns=COLUMNS, opened=structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}}))
-    rows = pa.RecordBatch.from_pylist([{**row(57, "accept"), **columns}], pa.schema(list(ARROW.items())))
-    return check_delivered(outcome_rows(rows, of), of)
-
-
 def rewritten(error, remedy, wrong, right):
     """The way out of a row: with the ``wrong`` columns it is refused, with the ``right`` ones it is taken."""
 
     def play(scene):
         with scene.refused():
-            written(scene, **wrong)
-        written(scene, **right)
+            scene.place.write(**wrong)
+        scene.place.write(**right)
 
     way_out(error, remedy)(play)
 
