@@ -78,7 +78,7 @@ class ServiceRun:
             steady=bool(s.faults.stalls_ms),
             configs_change=s.faults.configs or bool(s.faults.administration_ms),
         )
-        self.ledger.flow.skew_ms = lambda: self.log.loaded_by[GROUP].process.skew_ms
+        self.ledger.flow.skew_ms = lambda: 0 if self.log.writer is None else self.log.writer.process.skew_ms
         self.coordinators: list[CoordinatorProcess] = []
         self.members: list[Process] = []
         self.checkpoints = [Checkpoint(f"q{index + 1}") for index in range(s.queries)]

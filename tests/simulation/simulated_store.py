@@ -77,6 +77,8 @@ class StateLog:
     """Called before an append arrives, and before its answer comes: injects further faults."""
     loaded_by: dict[str, OwnedStore] = field(default_factory=dict)
     """By group, who loaded it last."""
+    writer: OwnedStore | None = None
+    """Whose append is written, or in doubt."""
     _next: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,6 +187,7 @@ class OwnedStore(SoleOwner):
         is_late = not self._reaches_the_brokers(WRITE_TIMEOUT_MS)
         for group_id in appends:
             self._check_owner(group_id)
+        self.log.writer = self
         if fault == "doubt, late" or is_late:
             self.log.leave_in_doubt(appends)
         if fault == "die in the midst":
