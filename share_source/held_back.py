@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from coordinator.config.group_keys import DELIVERY_DELAY, IN_FLIGHT, PAUSED, RATE
 from coordinator.protocol.messages import AcquiredReply, PlanReply
 from coordinator.protocol.repeated_lines import LogOnce
 
 WHY = {
-    "share.paused.topics": "share.paused.topics has topics",
-    "share.max.records.per.second": "all members have acquired share.max.records.per.second",
-    "share.max.in.flight.records": "all members hold share.max.in.flight.records",
-    "share.delivery.delay.ms": "by their timestamps they are younger than share.delivery.delay.ms",
+    PAUSED: "their topics are in share.paused.topics",
+    RATE: "all members have acquired share.max.records.per.second",
+    IN_FLIGHT: "all members hold share.max.in.flight.records",
+    DELIVERY_DELAY: "by their timestamps they are younger than share.delivery.delay.ms",
 }
 """Which limit is in the way, by its key."""
 

@@ -17,6 +17,7 @@ from coordinator.config.keys import ConfigKey, row, table_of
 from coordinator.protocol.addresses import parse_endpoints
 from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_list, is_topic_name
 
+PAUSED, RATE, IN_FLIGHT = "share.paused.topics", "share.max.records.per.second", "share.max.in.flight.records"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
 DELIVERY_DELAY = "share.delivery.delay.ms"

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from coordinator.config.group_keys import IN_FLIGHT, PAUSED, RATE
 from coordinator.core.order import Log, has_work
 from coordinator.core.share_group import ShareGroup
-
-PAUSED, RATE, IN_FLIGHT = "share.paused.topics", "share.max.records.per.second", "share.max.in.flight.records"
 
 
 class Flow(NamedTuple):

@@ -498,6 +498,7 @@ class GroupDescription(Message, frozen=True):
     read_from: empty; or, if no coordinator runs, the store from which the state was read, in words.
     dead_letter_topic_missing: the group has members, and the dead letter topic in its config did not exist when its
         coordinator looked last, up to a minute ago.
+    limited_by: the key of the rate or of the limit of records in flight, if that is used up at this moment.
     coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
         does. Only clients on the same host reach the port of a coordinator on demand."""
 
@@ -515,6 +516,7 @@ class GroupDescription(Message, frozen=True):
     read_from: str = ""
     coordinator: str = ""
     dead_letter_topic_missing: bool = False
+    limited_by: str = ""
 
     @property
     def lag(self) -> int | None:

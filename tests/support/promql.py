@@ -84,7 +84,11 @@ class _Parser:
             return self._unary()
         left = self.binary(level + 1)
         while self._next_is(*_LEVELS[level]):
-            left = _combined(self._take(), left, self.binary(level + 1))
+            how, on = self._take(), None
+            if self._next_is("on"):
+                self._take()
+                on = self._names()
+            left = _combined(how, left, self.binary(level + 1), on)
         return left
 
     def _unary(self) -> Vector | float:
@@ -102,7 +106,7 @@ class _Parser:
             value = self.binary(0)
             self._take(")")
             return _summed(value, names)
-        if text in ("increase", "deriv", "ceil"):
+        if text in ("increase", "deriv", "max_over_time", "ceil"):
             self._take("(")
             value = self._window(text) if text != "ceil" else _each(self.binary(0), math.ceil)
             self._take(")")
@@ -126,9 +130,9 @@ class _Parser:
         name = self._take()
         found = self._selector(name, None)
         return {
-            labels: _increase(samples) if function == "increase" else _slope(samples)
+            labels: _WINDOWS[function](samples)
             for labels, samples in found.items()
-            if len(samples) > 1
+            if len(samples) > (function != "max_over_time")
         }
 
     def _selector(self, name: str, within_s: float | None) -> dict[Labels, list[tuple[float, float]]]:
@@ -168,6 +172,13 @@ def _slope(samples: list[tuple[float, float]]) -> float:
     return sum((t - time) * (v - value) for t, v in samples) / sum((t - time) ** 2 for t in times)
 
 
+_WINDOWS: Mapping[str, Callable[[list[tuple[float, float]]], float]] = {
+    "increase": _increase,
+    "deriv": _slope,
+    "max_over_time": lambda samples: max(value for _, value in samples),
+}
+
+
 def _each(value: Vector | float, function: Callable[[float], float]) -> Vector | float:
     return {labels: function(each) for labels, each in value.items()} if isinstance(value, dict) else function(value)
 
@@ -180,9 +191,13 @@ def _summed(value: Vector | float, names: list[str]) -> Vector:
     return dict(sums)
 
 
-def _combined(how: str, left: Vector | float, right: Vector | float) -> Vector | float:
+def _combined(how: str, left: Vector | float, right: Vector | float, on: list[str] | None = None) -> Vector | float:
     if how in ("or", "and", "unless"):
         assert isinstance(left, dict) and isinstance(right, dict)
+        if on is not None:
+            assert how == "unless"
+            those = {frozenset(each for each in labels if each[0] in on) for labels in right}
+            return {k: each for k, each in left.items() if frozenset(each for each in k if each[0] in on) not in those}
         if how == "or":
             return {**right, **left}
         return {labels: each for labels, each in left.items() if (labels in right) == (how == "and")}

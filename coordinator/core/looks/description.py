@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeAlias
 
 import msgspec
 
+from coordinator.core.flow import flow_of
 from coordinator.core.isolation import stage_of
 from coordinator.core.looks.ending_queries import shown
 from coordinator.core.members import Member
@@ -89,6 +90,7 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = (), no
         configs=dict(group.configs),
         records=describe_counts(group),
         forgotten=_forgotten(group),
+        limited_by=flow_of(group, now_ms).limited_by,
     )
 
 
@@ -220,10 +222,13 @@ def _ends(bounds: Iterable[PartitionBounds]) -> dict[SharePartitionKey, int]:
 
 
 def awaited(group: ShareGroup, partition: SharePartition, now_ms: int) -> AwaitedRecord | None:
-    """The record that holds up the share partition of an ordered group; None if there is none."""
+    """The record that holds up the share partition of an ordered group; None if there is none, or if nobody holds it
+    and its topic is paused."""
     if not group.config.is_ordered:
         return None
     plan = holding_plan(group, partition)
+    if plan is None and group.config.is_paused(group.topic_names[partition.key.topic_id]):
+        return None
     if plan is None:
         front = next(partition.runs.all_available(), None)
     else:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 
+from coordinator.config.group_keys import IN_FLIGHT, RATE
+from coordinator.core.flow import flow_of
 from coordinator.core.isolation import Stage, stage_of
 from coordinator.core.looks.description import awaited, describe_counts, slowed_queries, state_of
 from coordinator.core.looks.ending_queries import shown
@@ -58,6 +60,8 @@ class GroupMeasures:
     waiting: in an ordered group, how many share partitions wait for a record that nobody holds, or that is delivered
         alone. longest_wait_ms: the longest of these waits, as far as it is known since when they last.
     records: what became of the records of all share partitions that the group has or had.
+    paused: the group's topics of which nothing is acquired.
+    limits: the keys of the group's rate and of its limit of records in flight, and whether each is used up.
     """
 
     state: str
@@ -71,6 +75,8 @@ class GroupMeasures:
     longest_wait_ms: int
     records: RecordCounts
     partitions: tuple[PartitionMeasures, ...]
+    paused: tuple[str, ...]
+    limits: Mapping[str, bool]
 
 
 class MeasureGroup(GroupRequest[GroupMeasures], frozen=True):
@@ -83,6 +89,8 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
     current = set(group.topics.values())
     partitions = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
     waits = [wait for p in partitions if (wait := awaited(group, p, now_ms)) and not wait.is_in_batch]
+    limits = {RATE: group.config.share_max_records_per_second, IN_FLIGHT: group.config.share_max_in_flight_records}
+    used_up = flow_of(group, now_ms).limited_by
     return GroupMeasures(
         state=state_of(group),
         read_committed=group.config.share_isolation_level == "read_committed",
@@ -95,6 +103,8 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
         longest_wait_ms=max((now_ms - wait.since_ms for wait in waits if wait.since_ms is not None), default=0),
         records=describe_counts(group),
         partitions=tuple(_of(group, partition) for partition in partitions),
+        paused=tuple(filter(group.config.is_paused, sorted(group.topics))),
+        limits={key: key == used_up for key, limit in limits.items() if limit is not None},
     )
 
 

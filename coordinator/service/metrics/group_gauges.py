@@ -29,6 +29,8 @@ _OF_GROUP = {
     "share_group_ending_queries": ("Queries that ended with a named error, or keep ending.", ("error",)),
     "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
     "share_group_waiting_partitions": ("Partitions that wait for a released or quarantined record (share.order).", ()),
+    "share_group_paused_topics": ("1: nothing is acquired from this topic (share.paused.topics).", ("topic",)),
+    "share_group_limited": ("1: this limit of the group is used up at the moment of the scrape.", ("key",)),
     "share_group_longest_wait_seconds": ("For how long one of them has waited for its record.", ()),
 }
 _OF_PARTITION = {
@@ -97,6 +99,10 @@ def _add(
         of_group["share_group_ending_queries"].add_metric((group_id, error), number)
     of_group["share_group_waiting_partitions"].add_metric((group_id,), measures.waiting)
     of_group["share_group_longest_wait_seconds"].add_metric((group_id,), measures.longest_wait_ms / 1000)
+    for topic in measures.paused:
+        of_group["share_group_paused_topics"].add_metric((group_id, topic), 1)
+    for limit, is_used_up in measures.limits.items():
+        of_group["share_group_limited"].add_metric((group_id, limit), is_used_up)
     records = measures.records
     kafkas = {"removed": records.removed, "deleted": records.deleted}
     done = {"accepted": records.accepted, "skipped": records.skipped, "repeated": records.repeated}

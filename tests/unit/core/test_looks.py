@@ -147,6 +147,8 @@ def test_a_groups_measures_are_those_of_its_runs(consumers):
         waiting=0,
         longest_wait_ms=0,
         records=RecordCounts(reached=10, still_there=10),
+        paused=(),
+        limits={},
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )
 

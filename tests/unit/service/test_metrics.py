@@ -191,6 +191,8 @@ OF_GROUP = {
     ("ending_queries", ""): 1,
     ("waiting_partitions",): 0,
     ("longest_wait_seconds",): 0,
+    ("paused_topics", "orders"): 1,
+    ("limited", "share.max.in.flight.records"): 1,
 }
 OF_COORDINATOR = {
     ("groups", "EMPTY"): 0,
@@ -219,6 +221,7 @@ def test_a_scrape_equals_the_history_value_by_value(told):
     failing_batch(service, plan)
     take(service, 1)
     service.now_ms += 3_000
+    service.ask(AlterConfigs(configs={"share.paused.topics": "orders,unknown", "share.max.in.flight.records": "1"}))
     for request in (DescribeGroup(group_id="billing"), Heartbeat(group_id="billing", member_id="m1", member_epoch=1)):
         with contextlib.suppress(FencedMemberEpoch), told.metrics.counters.handling(request):
             service.ask(request)

@@ -184,6 +184,25 @@ def test_a_group_without_members_is_told_of(hour_of):
     assert hour.fired.keys() == {"ShareGroupStalled", "ShareGroupHasNoMembers"}
 
 
+def test_a_paused_group_needs_nobody_and_alerts_nobody(hour_of):
+    hour = hour_of(100)
+    hour.play(15, hour.works(15))
+    hour.service.ask(AlterConfigs(configs={"share.paused.topics": "*"}))
+    hour.play(30)
+    hour.service.ask(LeaveGroup(**WHO))
+    hour.members.clear()
+    hour.play(40)
+    assert hour.fired == {}
+    assert {needed for minutes, (needed, lag) in hour.needed.items() if minutes > 15 and lag} == {None}
+
+
+def test_a_limit_that_is_used_up_needs_no_more_members(hour_of):
+    hour = hour_of(2_000)
+    hour.service.ask(AlterConfigs(configs={"share.max.in.flight.records": "1"}))
+    hour.play(30, hour.works(60))
+    assert {needed for minutes, (needed, _) in hour.needed.items() if minutes > 5} == {1}
+
+
 def test_the_first_record_that_is_given_up_is_told_of(hour_of):
     """To Prometheus a counter that begins at 1 has not risen: the counter begins at 0 with the group's first count."""
     hour = hour_of(100)
