@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from coordinator.protocol.topic_names import ALL_TOPICS, is_topic_name
 from coordinator.protocol.values import GROUP_STATES
 from sharegroup.group_actions import SCENARIOS
 
@@ -19,6 +20,7 @@ STATES = tuple(map(str.capitalize, GROUP_STATES))
 """The states of groups, as Kafka's tools write them."""
 _ACTS = ("dry_run", "execute", "reason")
 _FORCED = (*_ACTS, "force", "wait")
+_PAUSE = ("group_ids", "topics", *_ACTS)
 _RECORDS = ("group_ids", "topics", "records", *_ACTS)
 TAKES: dict[str, tuple[str, ...]] = {
     "list": ("state", "all_groups"),
@@ -32,6 +34,8 @@ TAKES: dict[str, tuple[str, ...]] = {
     "release_member": ("group_ids", "member_id", *_ACTS),
     "release_records": _RECORDS,
     "archive_records": _RECORDS,
+    "pause": _PAUSE,
+    "resume": _PAUSE,
 }  # fmt: skip
 """The options that each action takes."""
 EVERYWHERE = ("bootstrap_server", "config_path", "properties", "timeout_ms", "as_json")
@@ -124,6 +128,14 @@ def _check_release_member(context: click.Context, options: Mapping[str, Any]) ->
         raise click.UsageError("Option --release-member takes the following options: --group, --member", context)
 
 
+def _check_pause(context: click.Context, options: Mapping[str, Any]) -> None:
+    action = "pause" if options["do_pause"] else "resume"
+    if not options["group_ids"]:
+        raise click.UsageError(f"Option --{action} takes the option: --group", context)
+    if wrong := [topic for topic in options["topics"] if not is_topic_name(topic) and topic != ALL_TOPICS]:
+        raise click.UsageError(f"Option --{action} takes whole topics, and {wrong[0]!r} is no topic's name", context)
+
+
 def _check_archive_records(context: click.Context, options: Mapping[str, Any]) -> None:
     _check_records(context, options, "--archive-records")
     if not options["reason"].strip():
@@ -144,6 +156,8 @@ _CHECKS = {
     "release_member": _check_release_member,
     "release_records": _check_records,
     "archive_records": _check_archive_records,
+    "pause": _check_pause,
+    "resume": _check_pause,
 }
 
 

@@ -137,6 +137,13 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
     _print_effects(altered, DRY_RUN)
 
 
+def pause_or_resume(admin: Admin, group_id: str, action: str, options: Mapping[str, Any]) -> None:
+    """Pause or resume the group or some topics. Raises as Admin's method with the action's name."""
+    act = getattr(admin, action)
+    altered = act(group_id, options["topics"], execute=not options["dry_run"], reason=options["reason"])
+    print_json(altered) if options["as_json"] else show_effects(altered)
+
+
 def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
     """Returns the result of the action; with --wait waits for it. With --force, prints the notes before acting."""
     if options["force"]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from coordinator.config.group_keys import IN_FLIGHT, PAUSED, RATE
 from coordinator.protocol.log_lines import printable
 from sharegroup.durations import duration, time_of
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         ReleaseBreaker,
     )
 
+_LIMITS = {RATE: "rate", IN_FLIGHT: "in flight"}
+"""A word for each limit of a group that may be used up."""
 MOST_NAMED = 5
 """A sentence about partitions or members names up to this many."""
 LONGEST_NAME = 60
@@ -36,7 +39,8 @@ class GroupLine:
     """A group at one moment. ``done``, ``acquired_offsets``: the sums of the start offsets and end offsets, from which
     the rates are computed. Rates are per second; None in the first reading. ``without_dead_letter``: see
     :func:`given_up_without_dead_letter`. ``slowed``: see :func:`slowed_queries`. ``ending``: see
-    :func:`ending_queries`. ``waiting``: see :func:`waiting_members`. ``oldest_ms``: for how long the record that is
+    :func:`ending_queries`. ``waiting``: see :func:`waiting_members`. ``flow``: see :func:`flow_in_a_word`;
+    ``paused_lag``: the part of the lag in paused topics. ``oldest_ms``: for how long the record that is
     held for longest has been held."""
 
     group_id: str
@@ -56,6 +60,17 @@ class GroupLine:
     ending: int = 0
     dead_letter_topic_missing: bool = False
     waiting: int = 0
+    flow: str = ""
+    paused_lag: int = 0
+
+    @property
+    def lag_to_do(self) -> int:
+        """The records that wait and are not paused, as far as is known."""
+        return (self.lag or 0) - self.paused_lag
+
+    @property
+    def shown_state(self) -> str:
+        return f"{self.state} ({self.flow})" if self.flow else self.state
 
 
 def who(named: MemberDescription | AwaitedRecord | RunInFlight | PlanInFlight | HistoryEntry) -> str:
@@ -126,6 +141,35 @@ def awaited_in_words(awaited: AwaitedRecord, limit: int) -> str:
     return ", ".join(filter(None, (f"offset {awaited.offset}", how, tries, again)))
 
 
+def paused(description: GroupDescription) -> list[PartitionDescription]:
+    """Returns the partitions of paused topics (share.paused.topics)."""
+    from coordinator.config.resolved import GroupConfig
+
+    if not description.configs.get(PAUSED):
+        return []
+    config = GroupConfig.parse(description.configs)
+    return [partition for partition in description.partitions if config.is_paused(partition.topic)]
+
+
+def flow_in_a_word(description: GroupDescription) -> str:
+    """Returns what holds back deliveries now: ``paused`` (all topics), ``2 paused``, ``rate`` or ``in flight``."""
+    if stopped := paused(description):
+        whole = len(stopped) == len(description.partitions)
+        return "paused" if whole else f"{len({each.topic for each in stopped})} paused"
+    return _LIMITS.get(description.limited_by, "")
+
+
+def flow_in_words(description: GroupDescription) -> list[str]:
+    """Returns what holds back deliveries now, in sentences."""
+    told = []
+    if topics := sorted({each.topic for each in paused(description)}):
+        more = f" and {len(topics) - MOST_NAMED} more" if len(topics) > MOST_NAMED else ""
+        told.append(f"Nothing is acquired from {', '.join(topics[:MOST_NAMED])}{more}: {PAUSED} has them.")
+    if limit := description.limited_by:
+        told.append(f"{limit}={description.configs.get(limit, '')} is used up now.")
+    return told
+
+
 def topics_without_partitions(description: GroupDescription) -> list[str]:
     """Returns the topics that members with a session subscribe to, and of which the group has no partition."""
     known = {partition.topic for partition in description.partitions}
@@ -172,6 +216,8 @@ def line_of(
         ending=len(ending_queries(description)),
         dead_letter_topic_missing=description.dead_letter_topic_missing,
         waiting=len(waiting_members(description)),
+        flow=flow_in_a_word(description),
+        paused_lag=sum(each.lag or 0 for each in paused(description)),
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

@@ -49,6 +49,8 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     is_flag=True,
     help="Give up records in flight that no member holds. --reason is needed, and stands in their dead letters.",
 )
+@click.option("--pause", "do_pause", is_flag=True, help="Deliver nothing of the group, or of the topics of --topic.")
+@click.option("--resume", "do_resume", is_flag=True, help="Deliver the group's records again, or those of --topic.")
 @click.option("--group", "group_ids", type=Group(), multiple=True, help="The share group. Can be given several times.")
 @click.option("--all-groups", is_flag=True, help="Apply to all share groups.")
 @click.option("--offsets", is_flag=True, help="With --describe: start offset and lag of each partition. The default.")
@@ -80,8 +82,8 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1,...]",
-    help="With --reset-offsets: a topic, or some of its partitions. With --delete-offsets: a topic. With "
-    "--release-records and --archive-records: one partition, as orders:0.",
+    help="With --reset-offsets: a topic, or some of its partitions. With --delete-offsets, --pause and "
+    "--resume: a topic. With --release-records and --archive-records: one partition, as orders:0.",
 )
 @click.option(
     "--offset",
@@ -121,8 +123,8 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Only show what would change: the default of all actions but --delete and --delete-offsets, which act at "
-    "once.",
+    help="Only show what would change: the default of all actions but --delete, --delete-offsets, --pause and "
+    "--resume, which act at once.",
 )
 @click.option("--execute", is_flag=True, help="Carry out the reset, the release or the archiving.")
 @click.option(
@@ -141,7 +143,7 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 @JSON_OPTION
 @click.pass_context
 def groups(context: click.Context, /, cluster: Cluster, **options: Any) -> int:
-    """List, describe, reset and delete share groups; release members; release or archive records by hand.
+    """List, describe, reset, pause and delete share groups; release members; release or archive records by hand.
 
     \b
     Examples:
@@ -185,6 +187,8 @@ def _act(admin: Admin, action: str, options: Mapping[str, Any]) -> int:
         group_actions.reset_offsets(admin, group_ids[0], options)
     elif action == "delete_offsets":
         group_actions.delete_offsets(admin, group_ids[0], options)
+    elif action in ("pause", "resume"):
+        group_actions.pause_or_resume(admin, group_ids[0], action, options)
     else:
         group_actions.act_by_hand(admin, group_ids[0], action, options)
     return 0
@@ -265,12 +269,14 @@ def _tell_queries(admin: Admin, description: GroupDescription) -> None:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
-    from sharegroup.group_line import given_up_without_dead_letter, topics_without_partitions, who
+    from sharegroup.group_line import flow_in_words, given_up_without_dead_letter, topics_without_partitions, who
 
     group_id, verbose = description.group_id, options["verbose"]
     if description.state == "EMPTY":
         click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
     _tell_queries(admin, description)
+    for told in flow_in_words(description):
+        click.echo(f"\n{told}", err=True)
     _tell_waits(description)
     for topic in topics_without_partitions(description):
         click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)

@@ -30,6 +30,7 @@ from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
 from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
+from coordinator.config.group_keys import PAUSED
 from coordinator.config.kafka_options import redacted
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.cluster_metadata import cluster_metadata
@@ -73,6 +74,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.rights import Right
+from coordinator.protocol.topic_names import ALL_TOPICS, topics_in
 from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 
 RETRY_S = 15.0
@@ -377,6 +379,69 @@ class Admin:
                 group_id=group_id, set=wanted, unset=keys, execute=execute, force=force, reason=reason, seen=seen
             )
         )
+
+    def pause(
+        self, group_id: str, topics: Iterable[str] = (), *, execute: bool = False, reason: str = "", seen: str = ""
+    ) -> Altered:
+        """Let no member acquire records of these topics; no topic: of any topic. Members keep what they hold. The
+        config ``share.paused.topics`` gets the topics, beside those that are paused already.
+
+        Raises:
+            UnknownSharePartition: the group has nothing of a topic, and no member subscribes to it by its name.
+            GroupIdNotFound: the group does not exist."""
+        more = names("topics", topics)
+
+        def paused(before: list[str]) -> Iterable[str]:
+            return [ALL_TOPICS] if not more or ALL_TOPICS in (*before, *more) else (*before, *more)
+
+        return self._alter_paused(group_id, more, paused, execute, reason, seen)
+
+    def resume(
+        self, group_id: str, topics: Iterable[str] = (), *, execute: bool = False, reason: str = "", seen: str = ""
+    ) -> Altered:
+        """Let members acquire records of these topics again; no topic: of all.
+
+        Raises:
+            InvalidRequest: all topics are paused, and some are named.
+            UnknownSharePartition, GroupIdNotFound: as of :meth:`pause`."""
+        some = names("topics", topics)
+
+        def paused(before: list[str]) -> Iterable[str]:
+            if not some or ALL_TOPICS in some:
+                return []
+            if ALL_TOPICS in before:
+                what = f"All topics of share group {group_id} are paused: resume all, or set {PAUSED} to those that"
+                raise InvalidRequest(what=f"{what} are to stay paused.")
+            return [topic for topic in before if topic not in some]
+
+        return self._alter_paused(group_id, some, paused, execute, reason, seen)
+
+    def _alter_paused(
+        self,
+        group_id: str,
+        named: tuple[str, ...],
+        paused: Callable[[list[str]], Iterable[str]],
+        execute: bool,
+        reason: str,
+        seen: str,
+        looks: int = LOOKS,
+    ) -> Altered:
+        """Set ``share.paused.topics`` to what ``paused`` makes of the present topics. If another action changes the
+        group meanwhile, look again: it may have paused other topics."""
+        state = seen or self.alter_configs(group_id).state
+        found = self._described(group_id)
+        before = topics_in(found.configs.get(PAUSED, ""))
+        known = {ALL_TOPICS, *before, *(p.topic for p in found.partitions)}
+        known.update(*(member.topics for member in found.members))
+        if unknown := [topic for topic in named if topic not in known]:
+            raise UnknownSharePartition(group_id=group_id, partition=f"topic {unknown[0]}")
+        value = ",".join(dict.fromkeys(paused(before)))
+        try:
+            return self.alter_configs(group_id, {PAUSED: value}, execute=execute, reason=reason, seen=state)
+        except GroupChanged as error:
+            if seen or looks <= 1 or error.fields.get("made_anew"):
+                raise
+            return self._alter_paused(group_id, named, paused, execute, reason, seen, looks - 1)
 
     def release_member(
         self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""

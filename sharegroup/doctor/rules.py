@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from coordinator.config.group_keys import PAUSED
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.errors import DeadLetterTopicMissing
@@ -23,6 +24,7 @@ from sharegroup.group_line import (
     Wait,
     ending_queries,
     in_words,
+    paused,
     slowed_queries,
     waiting_members,
     waits_in_words,
@@ -220,8 +222,9 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     if config.errors_deadletterqueue_topic_name:
         until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
     do = f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}."
+    is_paused = len(paused(facts.description)) == len(facts.description.partitions)
     for plan in facts.plans if waiting else ():
-        if not plan.evidence:
+        if not plan.evidence and (plan.attempt or not is_paused):
             what = f"Query {who(plan)} has completed no batch since the group last quarantined a record"
             what += f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else ""
             what += f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own "
@@ -372,10 +375,37 @@ def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
     yield Finding("dead-letter-topic-reserved", ERROR, what, do, *_name_queue(facts))
 
 
+def topics_are_paused(facts: GroupFacts) -> Iterator[Finding]:
+    """Paused topics in which records wait."""
+    waiting = [p for p in paused(facts.description) if _left(p)]
+    if waiting:
+        what = f"{sum(map(_left, waiting))} record(s) of {_names(waiting)} wait: their topics are paused "
+        what += f"({PAUSED}={facts.config.share_paused_topics})."
+        do = "Nothing, if that is meant: the coordinator's audit log says who paused them, when and why. Else resume."
+        yield Finding("topics-paused", NOTE, what, do, facts.command("groups --resume"), {})
+
+
+def limit_is_used_up(facts: GroupFacts) -> Iterator[Finding]:
+    """A rate or a limit of records in flight that is used up while records wait."""
+    key, stopped = facts.description.limited_by, paused(facts.description)
+    waiting = [p for p in facts.description.partitions if _left(p) and p not in stopped]
+    if key and waiting:
+        value = facts.description.configs.get(key, "")
+        what = f"{sum(map(_left, waiting))} record(s) of {_names(waiting)} wait: {key}={value} is used up now."
+        do = "Nothing, if the limit is meant. Members that hold records for long use up a limit of records in flight."
+        yield Finding("limit-used-up", NOTE, what, do, facts.command("in-flight"), {"key": key, "value": value})
+
+
+def _left(p: PartitionDescription) -> int:
+    """Returns how many records wait in the partition: nobody holds them. 0 if the lag is not known."""
+    return max(0, (p.lag or 0) - p.acquired - p.archiving)
+
+
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     """A group without members, though records wait. If no coordinator runs, members are unknown, and this is a warning:
     a scheduled query may just have ended, or another host's coordinator may have the members."""
-    waiting = [p for p in facts.description.partitions if p.lag]
+    stopped = paused(facts.description)
+    waiting = [p for p in facts.description.partitions if p.lag and p not in stopped]
     of_places = f"{sum(p.lag or 0 for p in waiting)} record(s) of {_names(waiting)} wait"
     do = (
         "Start a query or a ShareConsumer of this group. If one runs, compare its kafka.group.id, share.state.store "
@@ -426,6 +456,7 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
             what += "it had not finished."
             do = "They are lost to the group, which counts them as archived when a member acquires next. Consume "
             do += "faster, or keep records longer (retention.ms)."
+            do += " Its topic is paused: resume it." if facts.config.is_paused(p.topic) else ""
             command = f"kafka-configs.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {p.topic}"
             yield Finding("start-offset-below-log-start", ERROR, what, do, command)
 
@@ -505,6 +536,8 @@ GROUP_RULES = (
     given_up_without_a_dead_letter,
     dead_letter_topic_is_reserved,
     nobody_consumes,
+    topics_are_paused,
+    limit_is_used_up,
     topic_is_missing,
     dead_letters_wait,
     query_is_slowed,
@@ -563,6 +596,8 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
             return None
         held = f"member {who(run)} has held {_place(run)} for {duration(facts.now_ms - since_ms)}"
         return held, "See the finding about this member."
+    if facts.config.is_paused(run.topic):
+        return None
     if run.not_before_ms is not None and run.not_before_ms > facts.now_ms:
         wait = duration(run.not_before_ms - facts.now_ms)
         return f"{_place(run)}, released, comes again in {wait}", "Nothing, or a shorter release backoff."
@@ -580,6 +615,8 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, About]
     """Returns the advice about records that keep failing, its command, and what the command is about. Only records that
     failed alone, and that no member holds, are given up by hand: the neighbours in a slice may be good."""
     look = "Look at the record, and at the log of the query that failed on it. "
+    if facts.config.is_paused(run.topic):
+        look += "It is not delivered while its topic is paused. "
     if run.stage != "failed alone" or run.state in HELD:
         return (
             f"{look}Then wait: it is delivered alone in the end, and a record that fails alone while others succeed is "

@@ -202,22 +202,22 @@ def _effect(answer: Answer) -> Values:
 
 def _reset(visit: Visit) -> Values:
     to, at = visit.text("to"), visit.text("at").strip()
-    topics = tuple(topic for topic in (visit.text("topic").strip(),) if topic)
+    topics = _topics(visit)
     if to in ("earliest", "latest"):
         if at:
             raise BadRequest(what=f"{label('at')}: leave it out of a reset to {to}.", field="at")
-        return {"to": to, "topics": topics}
+        return {"to": to, **topics}
     if to == "time":
         try:
             found = datetime.fromisoformat(at.removesuffix("Z"))
         except ValueError:
             why = f"{at!r} is no time such as 2026-11-01T08:00, in UTC." if at else "a time is missing."
             raise BadRequest(what=f"{label('at')}: {why}", field="at") from None
-        return {"to": found if found.tzinfo else found.replace(tzinfo=timezone.utc), "topics": topics}
+        return {"to": found if found.tzinfo else found.replace(tzinfo=timezone.utc), **topics}
     if to == "offset":
-        return {"to": visit.number("at"), "topics": topics}
+        return {"to": visit.number("at"), **topics}
     if to == "shift":
-        return {"shift_by": visit.number("at", least=-(2**63)), "topics": topics}
+        return {"shift_by": visit.number("at", least=-(2**63)), **topics}
     raise BadRequest(what=f"{label('to')}: there is no reset to {to!r}.", field="to")
 
 
@@ -262,7 +262,13 @@ def _to_offsets(values: Values, shown: Answer) -> Values:
     return {"group": values["group"], "reason": values["reason"], "to": offsets}
 
 
+def _topics(visit: Visit) -> Values:
+    return {"topics": tuple(topic for topic in (visit.text("topic").strip(),) if topic)}
+
+
 KINDS: Mapping[str, Kind] = {
+    "pause": Kind(read=_topics, call=Admin.pause),
+    "resume": Kind(read=_topics, call=Admin.resume),
     "reset": Kind(read=_reset, call=Admin.reset_offsets, fixed=_to_offsets),
     "release_member": Kind(
         read=lambda visit: {"member_id": visit.text("member")}, call=Admin.release_member, is_steady=False

@@ -71,13 +71,16 @@ _RESETS = (
     ("shift", "shift by"),
 )
 _WHERE = (_field("topic", is_required=True, most=249), _number("partition"), _number("first"), _number("last"))
+_TOPICS = _field("topic", listed="topics", hint="all topics", most=249)
 ACTS: Mapping[str, Form] = {
+    "pause": _act("Pause deliveries", "Pause…", _TOPICS, says="Members keep what they hold, and get nothing more."),
+    "resume": _act("Resume deliveries", "Resume…", _TOPICS),
     "reset": _act(
         "Reset start offsets",
         "Reset…",
         _field("to", options=_RESETS),
         _field("at", hint="2026-11-01T08:00"),
-        _field("topic", listed="topics", hint="all topics", most=249),
+        _TOPICS,
         says="The group must be empty: stop its members first.",
     ),
     "release_member": _act("End a member's session", "End session…", _field("member", is_required=True)),

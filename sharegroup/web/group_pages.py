@@ -16,7 +16,7 @@ from typing import Any
 from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
-from coordinator.config.group_keys import GROUP_KEYS
+from coordinator.config.group_keys import GROUP_KEYS, PAUSED
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
 from coordinator.protocol.errors import ShareGroupError
@@ -24,7 +24,7 @@ from coordinator.protocol.messages import GroupDescription, MemberDescription, P
 from sharegroup.admin_access import described
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import query_keeps_ending
-from sharegroup.group_line import HELD, awaited_in_words, ending_queries, waits_of
+from sharegroup.group_line import HELD, awaited_in_words, ending_queries, flow_in_words, waits_of
 from sharegroup.web import forms, strip
 from sharegroup.web.examinations import Findings
 from sharegroup.web.groups_page import WORDS
@@ -161,6 +161,8 @@ def _group_page(
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
         awaited=partial(awaited_in_words, limit=GroupConfig.parse(description.configs).share_delivery_count_limit),
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
+        flow=flow_in_words(description),
+        is_paused=bool(description.configs.get(PAUSED)),
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
 

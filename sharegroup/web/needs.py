@@ -46,7 +46,7 @@ def attention(
         found.append((Need.STUCK, "its dead letter topic is missing"))
     if line.archiving and dead_letters_stand_s >= DEAD_LETTERS_STAND_S:
         found.append((Need.STUCK, f"{line.archiving:,} dead letters wait"))
-    if line.lag and line.members and stands_s > STANDS_S:
+    if line.lag_to_do and line.members and stands_s > STANDS_S:
         found.append((Need.STUCK, f"stalled for {duration(int(stands_s * 1000))}"))
     if quarantined:
         found.append((Need.STUCK, f"{quarantined:,}{' or more' if is_part else ''} in quarantine"))
@@ -54,8 +54,8 @@ def attention(
         found.append((Need.SLOW, f"{line.slowed} slowed: sinks release"))
     if (line.oldest_ms or 0) > HELD_LONG_MS:
         found.append((Need.SLOW, f"held for {duration(line.oldest_ms or 0)}"))
-    if line.lag and line.state == "Empty":
+    if line.lag_to_do and line.state == "Empty":
         found.append((Need.ABANDONED, "nobody consumes"))
-    if line.lag and line.state == "Unknown":
+    if line.lag_to_do and line.state == "Unknown":
         found.append((Need.ABANDONED, "no coordinator runs"))
     return tuple(found)

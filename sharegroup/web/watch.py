@@ -260,9 +260,10 @@ class Watch:
         )
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:
-        """Returns for how many seconds no acknowledgement of the group has changed anything."""
+        """Returns for how many seconds records have waited that are not paused, and no acknowledgement of the group has
+        changed anything."""
         done, since_s = self._moved_s.get(line.group_id, (-1, now_s))
-        if done != line.done:
+        if done != line.done or not line.lag_to_do:
             since_s = now_s
         self._moved_s[line.group_id] = (line.done, since_s)
         return now_s - since_s

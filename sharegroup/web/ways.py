@@ -69,6 +69,8 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "partition-waits": lambda group_id, about: (
         _poison(group_id, about) if "first" in about else (_link("/partition", "Look at it", group=group_id, **about),)
     ),
+    "topics-paused": lambda group_id, about: (Way(label="Resume…", kind="resume", fields=about),),
+    "limit-used-up": lambda group_id, about: (_link("/form", "Alter it", kind="configs", group=group_id, **about),),
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),
     ),

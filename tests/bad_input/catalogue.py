@@ -27,6 +27,7 @@ OIDC = {
     "kafka.sasl.oauthbearer.token.endpoint.url": "https://localhost:1/token",
 }
 FUNCTION = "tests.support.iam_signer"
+LIMITS = ("0", "1.5", "-1", "unlimited")
 
 
 def endpoint(place: Place, **configs: str) -> object:
@@ -220,6 +221,8 @@ GROUPS = [
         source,
         (
             *("share.session.timeout.ms=45s", "share.session.timeout.ms=45_000", "share.session.timeout.ms=0"),
+            *("share.paused.topics= orders , ,", "share.paused.topics=*,orders", "share.paused.topics=a b"),
+            *(f"share.max.{key}={value}" for key in ("records.per.second", "in.flight.records") for value in LIMITS),
             *("share.heartbeat.interval.ms=60000", "share.heartbeat.interval.ms=45000", "share.delivery.count.limit=1"),
             *("share.delivery.count.limit=unlimited", "share.delivery.limit=5", "share.isolation.level=committed"),
             *("share.auto.offset.reset=none", "share.auto.offset.reset=by_duration:1h"),

@@ -90,6 +90,26 @@ def test_configs_are_set_listed_and_unset(group, told, kafka, capsys):
     assert "UnknownConfig: " in mistake([*command, "no.such.key=1"], capsys)
 
 
+def test_a_paused_group_gets_nothing_until_it_is_resumed(group, told, kafka, capsys):
+    group_id, orders = group
+    at, conf = ("--group", group_id), {"bootstrap.servers": kafka.bootstrap, "group.id": group_id}
+    told("groups --pause", *at, "--topic", orders, "--dry-run")
+    assert "share.paused.topics" not in told("configs list", *at)
+    effect = f"share.paused.topics: - -> {orders}\n"
+    assert told("groups --pause", *at, "--topic", orders, "--reason", "the service is away") == effect
+    kafka.produce(orders, ["w"], partition=0)
+    with ShareConsumer(conf) as consumer:
+        consumer.subscribe([orders])
+        assert not consumer.poll(3.0)
+        wait_until(lambda: f"{orders}-0 wait: their topics are paused" in told("doctor", *at), what="the doctor tells")
+        assert told("groups --resume", *at) == f"share.paused.topics: {orders} -> -\n"
+        got = []
+        wait_until(lambda: got.extend(consumer.poll(1.0)) or len(got) == 1, what="the record comes")
+        consumer.commit_sync()
+    said = mistake(["groups", "--bootstrap-server", kafka.bootstrap, "--pause", *at, "--topic", "nope"], capsys)
+    assert "UnknownSharePartition: " in said
+
+
 def test_offsets_and_groups_are_deleted(group, told, kafka, capsys):
     group_id, orders = group
     told("groups --delete-offsets", "--group", group_id, "--topic", orders, "--dry-run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from coordinator.config.group_keys import PAUSED, RATE
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import (
     AwaitedRecord,
@@ -48,7 +49,7 @@ def member(member_id="billing-1", active=True, **fields):
     return MemberDescription(member_id=member_id, member_epoch=1, active=active, client_id="nightly", **fields)
 
 
-def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, **fields):
+def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, limited_by="", **fields):
     members = [member()] if members is None else members
     description = GroupDescription(
         group_id="billing",
@@ -59,6 +60,7 @@ def facts(partitions=None, *, state="STABLE", configs=None, members=None, record
         members_total=len(members),
         configs=configs or {},
         records=records or RecordCounts(),
+        limited_by=limited_by,
     )
     return GroupFacts(description=description, now_ms=NOW_MS, **fields)
 
@@ -224,6 +226,30 @@ CASES = {
         rules.topic_is_missing,
         facts(state="EMPTY", members=(), topics=frozenset({"payments"})),
         ["has read topic orders, and the cluster does not have it", "--records"],
+    ),
+    "topics-paused": (
+        rules.topics_are_paused,
+        facts([partition(acquired=2), partition(topic="refunds")], configs={PAUSED: "orders"}),
+        ["3 record(s) of orders-0 wait", "share.paused.topics=orders", "sharegroup groups --resume", "--group billing"],
+    ),
+    "limit-used-up": (
+        rules.limit_is_used_up,
+        facts(
+            [partition(), partition(topic="refunds")],
+            configs={RATE: "200", PAUSED: "refunds"},
+            limited_by=RATE,
+        ),
+        ["5 record(s) of orders-0 wait: share.max.records.per.second=200 is used up now", "sharegroup in-flight"],
+    ),
+    "start-offset-below-log-start: of a paused topic": (
+        rules.start_offset_is_below_the_log,
+        facts(log_starts={("orders", 0): 14}, configs={PAUSED: "*"}),
+        ["Its topic is paused: resume it."],
+    ),
+    "record-is-poison: of a paused topic": (
+        rules.record_is_poison,
+        facts(runs=(FAILED_ALONE,), configs={PAUSED: "orders"}),
+        ["It is not delivered while its topic is paused."],
     ),
     "start-offset-below-log-start": (
         rules.start_offset_is_below_the_log,

@@ -31,6 +31,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "in_flight": (lambda: admin().in_flight("billing", only_state="HELD"), "only_state is a list"),
     "reset_offsets": (lambda: admin().reset_offsets("billing", topics="orders"), "topics is a list"),
     "delete_offsets": (lambda: admin().delete_offsets("billing", "orders"), "topics is a list"),
+    "pause": (lambda: admin().pause("billing", "orders"), r"topics is a list.*write \['orders'\]"),
+    "resume(number)": (lambda: admin().resume("billing", 5), "5 is of type int"),  # type: ignore[arg-type]
     "delete_offsets(number)": (lambda: admin().delete_offsets("billing", 5), "5 is of type int"),  # type: ignore[arg-type]
     "alter_configs": (lambda: admin().alter_configs("billing", None), "configs is a mapping"),  # type: ignore[arg-type]
     "alter_configs(unset)": (lambda: admin().alter_configs("billing", unset="share.x"), "unset is a list"),

@@ -10,10 +10,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import click
+import msgspec
 import pytest
 from rich.console import Console
 
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.group_keys import PAUSED, RATE
 from coordinator.config.secret_files import TOKEN_VARIABLE
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import (
@@ -159,6 +161,29 @@ def test_a_line_of_top_shows_how_many_members_wait():
     ]
     (_, _, line) = shown(top.screen([line_of(group(partition(), members=members), [], 0)]))
     assert line.split()[:5] == ["billing", "Stable", "2", "(1", "wait)"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        ({"configs": {PAUSED: "*"}}, "Stable (paused)", "Nothing is acquired from clicks, orders: share.paused.topics"),
+        ({"configs": {PAUSED: "orders"}}, "Stable (1 paused)", "Nothing is acquired from orders: share.paused.topics"),
+        (
+            {"configs": {RATE: "9"}, "limited_by": RATE},
+            "Stable (rate)",
+            "share.max.records.per.second=9 is used up now.",
+        ),
+        ({"configs": {PAUSED: "other"}}, "Stable ", ""),
+    ],
+)
+def test_a_group_shows_what_holds_back_deliveries(fields, state, says, monkeypatch, capsys):
+    described = msgspec.structs.replace(group(partition(), partition(topic="clicks")), **fields)
+    (_, _, line) = shown(top.screen([line_of(described, [], 0)]))
+    assert f"billing  {state}" in line
+    known = SimpleNamespace(describe_groups=lambda _: {"billing": described})
+    monkeypatch.setattr("sharegroup.groups.opened", lambda *_, **__: contextlib.nullcontext(known))
+    assert run_command(["groups", *AT, "--describe", "--group", "billing"]) == 0
+    assert says in capsys.readouterr().err
 
 
 def test_a_description_of_an_ordered_group_says_what_waits(monkeypatch, capsys):

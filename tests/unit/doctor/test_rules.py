@@ -38,6 +38,8 @@ from tests.support.doctor_cases import (
     run,
 )
 
+ALL_PAUSED = {"share.paused.topics": "*"}
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_rule_names_its_cause_and_its_remedy(case):
@@ -123,12 +125,30 @@ def test_a_healthy_group_has_no_finding(healthy):
         (rules.session_is_shorter_than_restarts, facts(members=(member(active=False),), plans=(plan(),))),
         (rules.dead_letter_topic_is_reserved, facts(configs=DLQ)),
         (rules.dead_letter_topic_is_reserved, facts()),
+        (rules.topics_are_paused, facts([partition(acquired=5)], configs=ALL_PAUSED)),
+        (rules.nobody_consumes, facts(state="EMPTY", configs=ALL_PAUSED)),
+        (rules.start_offset_is_held_back, facts(runs=(run(failures=1),), configs=ALL_PAUSED)),
+        (rules.query_has_no_evidence, facts(plans=(plan(),), runs=(FAILED_ALONE,), configs=ALL_PAUSED)),
         (rules.given_up_without_a_dead_letter, facts([partition(without_dead_letter={"rejected": 2})], configs=DLQ)),
     ],
-    ids=["the topic is unset", "others have finished the batch", "its own topic", "no topic", "a topic since then"],
+    ids=[
+        *(
+            "the topic is unset",
+            "others have finished the batch",
+            "its own topic",
+            "no topic",
+            "all paused ones are held",
+        ),
+        *("nobody is needed", "a paused record is not taken", "nothing is delivered", "a topic since then"),
+    ],
 )
 def test_a_rule_is_silent_where_nothing_is_to_be_done(rule, given):
     assert list(rule(given)) == []
+
+
+def test_a_query_that_fails_is_told_of_in_a_paused_group():
+    (finding,) = rules.query_has_no_evidence(facts(plans=(plan(attempt=2),), runs=(FAILED_ALONE,), configs=ALL_PAUSED))
+    assert finding.severity == Severity.ERROR
 
 
 def test_groups_of_one_name_in_two_stores_are_named():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -301,6 +302,15 @@ def test_available_now_drains_the_records_present_at_its_start() -> None:
     assert drained(client) == 2
     assert client.group.partition().start_offset == 100, "what came meanwhile is the next run's"
     assert {request.wait_ms for request in client.of(NextPlan)} == {0}
+
+
+def test_available_now_waits_while_the_rate_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = GroupDriver(records=100, **{"share.max.records.per.second": "30"})
+    monkeypatch.setattr(time, "sleep", lambda seconds: group.pass_time(round(seconds * 1_000)))
+    began_ms = group.now_ms
+    assert drained(DriverClient(group)) == 4
+    assert group.partition().start_offset == 100
+    assert group.now_ms - began_ms >= 3_000
 
 
 def test_available_now_does_not_wait_for_the_locks_of_others() -> None:

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.config.group_keys import PAUSED
 from coordinator.protocol.admin_messages import AlterGroupConfigs
-from coordinator.protocol.errors import UnknownSharePartition
+from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownSharePartition
 from coordinator.protocol.messages import LeaveGroup
 from share_sink.errors import DeadLettersNotRead
 from sharegroup.web.actions import KINDS
@@ -132,6 +133,78 @@ def test_a_group_that_was_made_anew_is_not_changed_by_a_confirmation(page, actor
     again = confirmed(actor, answer)
     assert "has changed meanwhile" in again.text
     assert page.running.engine.groups["billing"].sessions
+
+
+@pytest.fixture
+def two_topics(page):
+    """The group reads two topics."""
+    page.cluster.add("refunds", end=9)
+    page.running.join(starting_offsets="earliest", topics=("orders", "refunds"), member_epoch=1)
+    return page
+
+
+def paused(page):
+    return page.admin.describe_groups(["billing"])["billing"].configs.get(PAUSED, "")
+
+
+@pytest.mark.parametrize(
+    ("calls", "value"),
+    [
+        ([("pause", [])], "*"),
+        ([("pause", ["orders"]), ("pause", ["refunds", "orders"])], "orders,refunds"),
+        ([("pause", ["orders", "refunds"]), ("resume", ["orders"])], "refunds"),
+        ([("pause", ["orders"]), ("pause", [])], "*"),
+        ([("pause", []), ("pause", ["orders"])], "*"),
+        ([("pause", []), ("resume", [])], ""),
+        ([("pause", ["orders"]), ("resume", ["orders"])], ""),
+        ([("resume", ["orders"])], ""),
+    ],
+)
+def test_topics_are_paused_and_resumed(two_topics, calls, value):
+    for action, topics in calls:
+        before = paused(two_topics)
+        getattr(two_topics.admin, action)("billing", topics)
+        assert paused(two_topics) == before, "a dry run changes nothing"
+        getattr(two_topics.admin, action)("billing", topics, execute=True)
+    assert paused(two_topics) == value
+
+
+def test_two_who_pause_at_once_do_not_undo_each_other(two_topics, monkeypatch):
+    admin, looked = two_topics.admin, type(two_topics.admin)._described
+
+    def another_pauses_meanwhile(group_id):
+        found = looked(admin, group_id)
+        monkeypatch.undo()
+        admin.pause("billing", ["refunds"], execute=True)
+        return found
+
+    monkeypatch.setattr(admin, "_described", another_pauses_meanwhile)
+    altered = admin.pause("billing", ["orders"], execute=True)
+    assert [(each.before, each.after) for each in altered.effects] == [("refunds", "refunds,orders")]
+
+
+def test_a_topic_of_a_paused_group_is_not_resumed_alone(two_topics):
+    two_topics.admin.pause("billing", execute=True)
+    with pytest.raises(InvalidRequest, match=r"All topics of share group billing are paused: resume all, or set"):
+        two_topics.admin.resume("billing", ["orders"])
+    for act in (two_topics.admin.pause, two_topics.admin.resume):
+        with pytest.raises(UnknownSharePartition, match="no state of topic nope"):
+            act("billing", ["nope"])
+        with pytest.raises(GroupIdNotFound):
+            act("gone")
+
+
+def test_a_group_is_paused_and_resumed_on_the_page(page, actor):
+    assert "Resume deliveries" not in actor.get("/group", **GROUP).text
+    answer = shown(actor, "pause", topic="")
+    assert "share.paused.topics" in answer.text and paused(page) == ""
+    confirmed(actor, answer)
+    assert paused(page) == "*"
+    text = actor.get("/group", **GROUP).text
+    assert "Resume deliveries" in text and "Nothing is acquired from orders" in text
+    confirmed(actor, shown(actor, "resume"))
+    assert paused(page) == ""
+    assert "no state of topic nope" in shown(actor, "pause", topic="nope").text
 
 
 def test_an_action_is_confirmed_once(page, actor):

@@ -25,6 +25,8 @@ from tests.support.web_site import ACTOR, HERE, LOOKER
 GROUP = {"group": "billing"}
 ODD = '"><script>ö 🚀</script>'
 FILLED = {
+    "pause": {"topic": ODD, "reason": "the service is away"},
+    "resume": {"topic": ODD, "reason": "it is back"},
     "reset": {"to": "offset", "at": "7", "topic": ODD, "reason": "first " + ODD},
     "release_member": {"member": ODD, "reason": "it hangs"},
     "release": {"topic": ODD, "partition": "3", "first": "4", "last": "5", "reason": "again"},
@@ -221,7 +223,7 @@ def test_each_command_of_the_doctor_has_a_button_link_or_reason(page, monkeypatc
         assert html.escape(way.why_none or way.label, quote=False) in shown
         assert not way.kind or set(way.fields) <= {field.name for field in ACTS[way.kind].fields}
         assert not way.path or f'href="{way.path}' in shown
-    changes = any(word in finding.command for word in ("--execute", " configs set ", "--create"))
+    changes = any(word in finding.command for word in ("--execute", " configs set ", "--create", "--resume"))
     assert any(way.kind for way in ways) == changes
     buttons = [
         dict(re.findall(r'name="([^"]+)" value="([^"]*)"', form)) for form in re.findall(r"<form.*?</form>", shown)

@@ -176,6 +176,7 @@ def test_a_group_shows_why_a_person_should_look(fields, given, says):
     )
     assert attention(line("g", slowed=2), 0, 0)[0] == (Need.SLOW, "2 slowed: sinks release")
     assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
+    assert attention(line("g", lag=7, paused_lag=7, **fields), 0, 0) == attention(line("g", lag=0, **fields), 0, 0)
     assert attention(line("g"), 2, 0, is_part=True) == ((Need.STUCK, "2 or more in quarantine"),)
 
 
