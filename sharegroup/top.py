@@ -39,10 +39,10 @@ RUNS_LOOKED_AT = 1_000
 def top(cluster: Cluster, group_ids: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
-    STATE: in brackets, what holds back deliveries. MEM: members with a session; in an ordered group also how many of them wait for partitions that others hold. HELD:
-    records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for the
-    first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: how long the oldest held
-    record has been held. --json prints the groups once.
+    STATE: in brackets, what holds back deliveries. MEM: members with a session; in an ordered group also how many of
+    them wait for partitions that others hold. HELD: records that members hold. DLQ: records that wait for their dead
+    letters. ACQ/S: offsets that are acquired for the first time, per second. DONE/S: offsets that the start offsets
+    pass, per second. OLDEST: how long the oldest held record has been held. --json prints the groups once.
 
     \b
     Example:
