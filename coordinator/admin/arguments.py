@@ -67,8 +67,8 @@ def group_states(states: Iterable[str]) -> set[str]:
 
 
 def partitions_by_topic(topics: Mapping[str, Iterable[int]] | Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The partitions that ``topics`` names for each topic; none of a topic: all. Raises TypeError if it is neither a
-    list of texts nor a mapping from texts to lists."""
+    """Returns for each topic the partitions that ``topics`` names; an empty tuple stands for all of the topic.
+    Raises TypeError if ``topics`` is neither a list of texts nor a mapping from texts to lists."""
     if not isinstance(topics, Mapping):
         return dict.fromkeys(names("topics", topics), ())
     for topic, found in topics.items():

@@ -403,7 +403,8 @@ class Reader:
         if self._task.fail_on_data_loss:
             raise gone
         self.lost.setdefault(cursor.key, []).extend(lost)
-        logger.warning("%s", gone)
+        first_sentence = str(gone).partition(" They were removed")[0]  # the rest says how to go on, as this task does
+        logger.warning("%s The batch goes on without them (failOnDataLoss=false)", first_sentence)
 
     def _wait_s(self) -> float:
         """Returns how long the next wait for a record may take, in seconds.

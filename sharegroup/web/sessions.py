@@ -113,7 +113,8 @@ class Session:
         return name
 
     def confirmed(self, name: str) -> Pending:
-        """Take the action of this name, which can be confirmed once. Raises BadRequest if it was, or is too old."""
+        """Remove and return the pending action of this name: it can be confirmed only once. Raises BadRequest if it was
+        confirmed already, or is too old."""
         with self.lock:
             found = self.pending.pop(name, None)
         if found is None or found.until_s < time.monotonic():

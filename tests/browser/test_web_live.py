@@ -106,13 +106,13 @@ def test_an_event_stream_that_is_refused_is_asked_for_again(site, page):
 
 def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
     page.get_by_text("Reset start offsets").click()
-    page.get_by_label("Reason, for the audit log").first.fill("a long reason")
+    page.locator("#reset-reason").fill("a long reason")
     (cookie,) = (each["value"] for each in page.context.cookies())
     site.site.sessions.end(cookie)
     site.watch.look()
     expect(stale(page)).to_contain_text("The session is over.")
     expect(held(page)).to_have_text("20")
-    expect(page.get_by_label("Reason, for the audit log").first).to_have_value("a long reason")
+    expect(page.locator("#reset-reason")).to_have_value("a long reason")
     page.get_by_role("link", name="Sign in again").click()
     expect(page.get_by_label("Token")).to_be_visible()
 
@@ -133,7 +133,7 @@ def test_a_form_that_is_refused_is_corrected_with_the_keyboard_alone(page):
     page.keyboard.press("Enter")
     page.get_by_label("To", exact=True).select_option("offset")
     page.get_by_label("Time, offset or shift").fill("-5")
-    page.get_by_label("Reason, for the audit log").first.fill("a long reason")
+    page.locator("#reset-reason").fill("a long reason")
     page.keyboard.press("Enter")
     expect(page.get_by_text("-5 is below 0")).to_be_visible()
     assert faults(page, "form") == []

@@ -193,6 +193,8 @@ def calls(two):
         "delete_offsets": lambda admin: error_of(lambda: admin.delete_offsets(GROUP, [two.orders])),
         "delete_group": lambda admin: error_of(lambda: admin.delete_group(GROUP)),
         "alter_configs": lambda admin: admin.alter_configs(GROUP, {"share.delivery.count.limit": "9"}),
+        "pause": lambda admin: admin.pause(GROUP),
+        "resume": lambda admin: admin.resume(GROUP),
         "release_member": lambda admin: admin.release_member(
             GROUP, admin.describe_groups([GROUP])[GROUP].members[0].member_id
         ),
@@ -331,6 +333,8 @@ def test_each_action_of_the_page_is_done_by_the_owner_elsewhere(two, acted_on, u
     acts = [
         ("configs", {"key": limit, "value": "9"}, lambda: described().configs.get(limit) == "9"),
         ("dead_letters", {"name": dead, "create": "yes"}, lambda: described().configs.get(name) == dead),
+        ("pause", {"topic": orders}, lambda: described().configs.get("share.paused.topics") == orders),
+        ("resume", {"topic": orders}, lambda: "share.paused.topics" not in described().configs),
         ("release", record, lambda: states() == {"AVAILABLE"}),
         ("archive", record, lambda: states() <= {"ARCHIVED"} and not sum(p.archiving for p in described().partitions)),
         ("release_member", {"member": "m1"}, lambda: described().state == "EMPTY"),

@@ -110,7 +110,7 @@ def reset(page: Page) -> None:
     page.get_by_role("link", name=GROUP).click()
     expect(page.get_by_text("Empty", exact=True)).to_be_visible()
     page.get_by_text("Reset start offsets").click()
-    page.get_by_label("Reason, for the audit log").first.fill("begin anew")
+    page.locator("#reset-reason").fill("begin anew")
     page.get_by_role("button", name="Reset…").click()
     expect(page.get_by_text("record(s) below the start offset of before are delivered")).to_be_visible()
     page.get_by_role("button", name="Reset start offsets").click()

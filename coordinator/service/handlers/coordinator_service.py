@@ -437,7 +437,11 @@ class CoordinatorService(Handlers):
         reply = self._runtime.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
             _log.info(
-                "not in the batch: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason
+                "the batch goes on without: group=%s plan=%s %s (%s)",
+                request.group_id,
+                request.plan_id,
+                left,
+                left.reason,
             )
         return reply
 
