@@ -67,7 +67,7 @@ def group_states(states: Iterable[str]) -> set[str]:
 
 
 def partitions_by_topic(topics: Mapping[str, Iterable[int]] | Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns for each topic the partitions that ``topics`` names; an empty tuple stands for all of the topic.
+    """Returns for each topic the partitions that ``topics`` names; an empty tuple stands for all its partitions.
     Raises TypeError if ``topics`` is neither a list of texts nor a mapping from texts to lists."""
     if not isinstance(topics, Mapping):
         return dict.fromkeys(names("topics", topics), ())

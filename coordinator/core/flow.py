@@ -20,8 +20,9 @@ from coordinator.core.share_group import ShareGroup
 
 
 class Flow(NamedTuple):
-    """How many records may be acquired now, beside all other limits. ``most`` None: any number. ``limited_by``: the key
-    that lets nothing be acquired. ``retry_ms``: after how many milliseconds that may change; 0: nobody knows."""
+    """The number of records that the group's limits let a member acquire. ``most`` None: any number. ``limited_by``:
+    the key that lets nothing be acquired. ``retry_ms``: after how many milliseconds that may change; 0: nobody
+    knows."""
 
     most: int | None = None
     limited_by: str = ""
@@ -58,14 +59,15 @@ def in_the_way(
 
 
 def flow_of(group: ShareGroup, now_ms: int) -> Flow:
-    """What the rate and the limit of records in flight let the group acquire now."""
-    flow, in_flight, rate = FREE, group.config.share_max_in_flight_records, group.config.share_max_records_per_second
+    """Returns how many records the rate and the limit of records in flight let the group acquire now."""
+    most, in_flight, rate = None, group.config.share_max_in_flight_records, group.config.share_max_records_per_second
     if in_flight is not None:
-        held = sum(partition.acquired_count for partition in group.partitions.values())
-        flow = Flow(max(0, in_flight - held), IN_FLIGHT if held >= in_flight else "")
-    if rate is not None and (flow.most is None or flow.most):
+        most = in_flight - sum(partition.acquired_count for partition in group.partitions.values())
+        if most <= 0:
+            return Flow(0, IN_FLIGHT)
+    if rate is not None:
         left, retry_ms = group.recent.left(rate, now_ms)
         if not left:
             return Flow(0, RATE, retry_ms)
-        flow = Flow(least(left, flow.most))
-    return flow
+        most = least(left, most)
+    return Flow(most)

@@ -94,22 +94,24 @@ def test_walks_meet_every_action_of_an_administrator(seen: Counter[str]) -> None
     assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
 
 
-def test_walks_of_groups_in_order_meet_every_rule_of_order() -> None:
+def seen_from(first: int, walks: int) -> Counter[str]:
+    """What walks of 500 steps meet together, from the seed ``first`` on."""
     met = Counter[str]()
-    for seed in range(ORDERED, ORDERED + 9):
+    for seed in range(first, first + walks):
         walk = Walk(seed)
         walk.run(500)
         met += walk.seen
+    return met
+
+
+def test_walks_of_groups_in_order_meet_every_rule_of_order() -> None:
+    met = seen_from(ORDERED, 9)
     assert all(met[f"in order: {what}"] for what in RULES_OF_ORDER), met
 
 
 @pytest.mark.parametrize("kind", [FLOWING, FLOWING + ORDERED, FLOWING + DEFERRING])
 def test_walks_of_groups_with_limits_meet_each_limit(kind: int) -> None:
-    met = Counter[str]()
-    for seed in range(kind, kind + 3):
-        walk = Walk(seed)
-        walk.run(500)
-        met += walk.seen
+    met = seen_from(kind, 3)
     assert all(met[f"limited by {key}"] for key in LIMITS), met
     assert met["acquired up to a limit"], met
 
