@@ -28,7 +28,7 @@ from tests.support.spark_program import SparkProgram
 from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
 
-RATE, AT_LEAST, BATCH, MEMBERS = 200, 190, 50, 3
+RATE, AT_LEAST, BATCH, MEMBERS = 200, 190, 100, 3
 """Records a second: the group's rate, and the target for the mean while it has an owner. A member takes up to BATCH."""
 KILL_EVERY_S, LOOK_EVERY_S = 15.0, 1.0
 STATE_PARTITIONS = 50

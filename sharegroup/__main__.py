@@ -24,7 +24,7 @@ from coordinator.protocol.errors import ShareGroupError, in_words_of_clients
 from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process
 from share_source.executor.reader_choice import reader_choice
-from sharegroup.check import check
+from sharegroup.check.command import check
 from sharegroup.configs import configs
 from sharegroup.consume import consume
 from sharegroup.coordinator import coordinator
@@ -34,7 +34,7 @@ from sharegroup.doctor.command import doctor
 from sharegroup.groups import groups
 from sharegroup.in_flight import in_flight
 from sharegroup.perf import perf
-from sharegroup.quickstart import quickstart
+from sharegroup.quickstart.command import quickstart
 from sharegroup.top import top
 from sharegroup.web.command import web
 

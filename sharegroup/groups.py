@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sharegroup.actions_of_groups import STATES, action_of
 from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
+from sharegroup.group_action_options import STATES, action_of
 from sharegroup.group_actions import datetime_of, duration_of, offset_range, offsets_of_file
 from sharegroup.option_types import Group, Whole
 

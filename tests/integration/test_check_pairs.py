@@ -14,8 +14,8 @@ from pyspark_sharegroup import DefaultSource
 from share_source.driver.reader import ShareGroupStreamReader
 from share_source.options import SourceOptions
 from sharegroup.__main__ import run
-from sharegroup.cluster_questions import LeaderNotReachable
-from sharegroup.option_check import of_source
+from sharegroup.check.cluster import LeaderNotReachable
+from sharegroup.check.options import of_source
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.standalone import TOKEN, StandaloneProcess, write_secret

@@ -24,7 +24,7 @@ from coordinator.service.requests.audit import AUDIT
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from sharegroup.option_check import of_source
+from sharegroup.check.options import of_source
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import acl, client_of, grant, grant_all, guarded_broker
 from tests.support.host import Host, acquired

@@ -22,7 +22,7 @@ from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.messages import DescribeGroup
 from sharegroup.demo.group import GROUP_ID
 from sharegroup.demo.orders import TOPIC
-from sharegroup.quickstart_broker import RECORDS
+from sharegroup.quickstart.broker import RECORDS
 from tests.support.coordinator_process import has_ended
 from tests.support.imports import ROOT
 from tests.support.signals import hearing

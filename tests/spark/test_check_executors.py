@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 IN_A_SESSION = """
 from unittest import mock
-from sharegroup.executor_check import of_executors
+from sharegroup.check.executors import of_executors
 
 def run(spark):
     with mock.patch.object(type(spark), "stop"):  # other tests use this session

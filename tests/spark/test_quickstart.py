@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.orders import is_broken
 from sharegroup.demo.programs import READING, SINK
-from sharegroup.quickstart_broker import DEAD_LETTERS, RECORDS
+from sharegroup.quickstart.broker import DEAD_LETTERS, RECORDS
 from tests.support.printed_program import end, environment_of, written
 from tests.support.waiting import wait_until
 from tools.bootstrap import SPARK_WITHOUT_START

@@ -7,7 +7,7 @@ from coordinator.protocol.host_errors import OwnedElsewhere
 from share_sink import errors as sink_errors
 from share_source import errors as source_errors
 from sharegroup import UsedAfterFork
-from sharegroup.cluster_questions import LeaderNotReachable, TokenEndpointNotReachable
+from sharegroup.check.cluster import LeaderNotReachable, TokenEndpointNotReachable
 from sharegroup.testing.errors import NotDone, OutcomesNotKnown, RecordsNotKept
 from sharegroup.web.errors import Away, BadRequest
 

@@ -35,7 +35,7 @@ from coordinator.protocol.messages import (
     RecordCounts,
 )
 from sharegroup import Admin, group_actions, in_flight, kafka_tables, top
-from sharegroup import actions_of_groups as group_options
+from sharegroup import group_action_options as group_options
 from sharegroup.__main__ import run as run_command
 from sharegroup.group_line import line_of
 from sharegroup.groups import groups

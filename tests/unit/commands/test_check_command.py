@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.kafka import cluster_metadata
 from sharegroup.__main__ import run
-from sharegroup.option_check import read_options
+from sharegroup.check.options import read_options
 
 SOURCE = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "billing", "subscribe": "orders"}
 

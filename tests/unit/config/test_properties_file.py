@@ -8,7 +8,7 @@ import pytest
 from coordinator.config.properties_file import PUBLIC, read_properties
 from coordinator.kafka.properties import PROPERTIES, SECRETS
 from coordinator.protocol.errors import InvalidPropertiesFile
-from sharegroup.option_check import read_options
+from sharegroup.check.options import read_options
 
 
 def file(folder: Path, text: str, mode: int = 0o600) -> str:

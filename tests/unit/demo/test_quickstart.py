@@ -13,7 +13,7 @@ from coordinator.protocol.admin_messages import ListGroups
 from sharegroup.__main__ import run
 from sharegroup.demo import group
 from sharegroup.demo.programs import BROKER_PORT, READING, SINK, program
-from sharegroup.quickstart_broker import DEAD_LETTERS, Lines, instructions
+from sharegroup.quickstart.broker import DEAD_LETTERS, Lines, instructions
 from tests.support.readme import readme_program
 
 SECTIONS = {READING: "The first program", SINK: "Outcomes by row"}
@@ -54,7 +54,7 @@ def test_a_changing_lag_has_a_line_every_five_seconds(capsys, monkeypatch):
     states = {"billing": group.GroupState(1, 10), "payments": group.GroupState(0, None)}
     listed = SimpleNamespace(groups=[SimpleNamespace(group_id=name) for name in states])
     client = SimpleNamespace(ask=lambda request: {ListGroups(): listed}[request])
-    monkeypatch.setattr("sharegroup.quickstart_broker.group_state", lambda client, group_id: states[group_id])
+    monkeypatch.setattr("sharegroup.quickstart.broker.group_state", lambda client, group_id: states[group_id])
     lines = Lines(client, clock=lambda: now[0])
 
     def printed() -> str:

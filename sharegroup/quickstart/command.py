@@ -45,6 +45,6 @@ def quickstart(port: int, rate: int, print_program: str | None) -> None:
     if print_program:
         click.echo(program(print_program, port), nl=False)
         return
-    from sharegroup.quickstart_broker import run  # importing takes a second, which --help does not need
+    from sharegroup.quickstart.broker import run  # importing takes a second, which --help does not need
 
     run(port, rate)

@@ -13,7 +13,7 @@ from sharegroup.admin_access import print_json
 from sharegroup.cluster_options import JSON_OPTION
 
 if TYPE_CHECKING:
-    from sharegroup.option_check import Found
+    from sharegroup.check.options import Found
 
 _FILE = click.Path(dir_okay=False)
 
@@ -46,7 +46,7 @@ def check(
           --sink-options billing-sink.json --json"""
     if source_path is None and sink_path is None:
         raise click.UsageError("Name --options, --sink-options, or both.", context)
-    from sharegroup.option_check import of_host, of_sink, of_source, read_options  # importing takes a second
+    from sharegroup.check.options import of_host, of_sink, of_source, read_options  # importing takes a second
 
     sides: dict[str, Callable[[], Iterator[Found]]] = {}
     if source_path is not None:
@@ -55,7 +55,7 @@ def check(
         sides["sink"] = lambda: of_sink(read_options(sink_path), source_path)
     sides["host"] = of_host
     if master is not None:
-        from sharegroup.executor_check import of_executors
+        from sharegroup.check.executors import of_executors
 
         sides["executors"] = lambda: of_executors(master)
     found = []

@@ -28,7 +28,7 @@ from share_source.errors import ViewIsNoStream
 from share_source.executor.reader_choice import reader_choice
 from share_source.options import SourceOptions
 from share_source.source_option_table import VIEW
-from sharegroup.cluster_questions import ClusterQuestions, Note, token_endpoint
+from sharegroup.check.cluster import ClusterQuestions, Note, token_endpoint
 from sharegroup.demo.command import missing_for_spark
 from sharegroup.health import ask, probe_of_endpoint
 
