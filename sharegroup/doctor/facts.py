@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # typ
 from coordinator.admin.admin import Admin
 from coordinator.client.on_demand import store_of
 from coordinator.client.options import configs
-from coordinator.config.resolved import CoordinatorConfig
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig
 from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.admin_messages import RunInFlight
@@ -31,6 +31,9 @@ from sharegroup.group_line import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
 """The doctor scans up to this many runs in flight. Of a million, the first ones hold back start offsets."""
+AHEAD_MS = 60_000
+"""A timestamp that is further ahead of the coordinator's clock, in milliseconds, is a mistake of its producer: clocks
+differ by less."""
 TIMEOUT_S = 15.0
 ENDPOINT = "share.coordinator.endpoint"
 
@@ -65,7 +68,8 @@ class Examination:
             plans=self._admin.plans(group_id),
             given_up=self._given_up(description),
             now_ms=now_ms,
-            log_starts=self._log_starts(description),
+            log_starts={at: found.offset for at, found in self._offsets(description, OffsetSpec.earliest())},  # type: ignore[no-untyped-call]
+            ahead=self._ahead(description, now_ms),
             topics=frozenset(self._metadata.topics),
             held_long_ms=self._held_long_ms,
             bootstrap_server=self._servers,
@@ -125,16 +129,20 @@ class Examination:
             return 1
         return int(found["min.insync.replicas"].value)
 
-    def _log_starts(self, description: GroupDescription) -> dict[tuple[str, int], int]:
+    def _ahead(self, description: GroupDescription, now_ms: int) -> dict[tuple[str, int], tuple[int, int]]:
+        if not GroupConfig.parse(description.configs).share_delivery_delay_ms:
+            return {}
+        found = self._offsets(description, OffsetSpec.for_timestamp(now_ms + AHEAD_MS))
+        return {at: (first.offset, first.timestamp) for at, first in found if first.offset >= 0}
+
+    def _offsets(self, description: GroupDescription, spec: Any) -> Iterable[tuple[tuple[str, int], Any]]:
         asked = {
-            TopicPartition(p.topic, p.partition): OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+            TopicPartition(p.topic, p.partition): spec
             for p in description.partitions
             if p.topic in self._metadata.topics and p.partition in self._metadata.topics[p.topic].partitions
         }
-        found = {}
         for at, answer in self._brokers.list_offsets(asked, request_timeout=TIMEOUT_S).items() if asked else ():
             try:
-                found[at.topic, at.partition] = answer.result(TIMEOUT_S).offset
+                yield (at.topic, at.partition), answer.result(TIMEOUT_S)
             except (KafkaException, FutureTimeoutError):  # no leader, no right to read, or no answer in time
                 continue
-        return found

@@ -41,7 +41,8 @@ class Finding:
 class GroupFacts:
     """A group as the doctor sees it. ``runs``: the first runs in flight, usually all; ``given_up``: the archived runs
     between start and end offsets, if records were given up without a dead letter. ``log_starts``: the first offsets of
-    the logs, by topic and partition, if known; ``topics``: the cluster's; None: unknown. ``bootstrap_server``,
+    the logs, by topic and partition, if known; ``ahead``: the first record that is ahead of the clock, its offset and
+    timestamp, asked for if a config goes by timestamps. ``topics``: the cluster's; None: unknown. ``bootstrap_server``,
     ``connect_options``: for the commands; the second has the words of --command-config and --command-property.
     ``dead_letters_stand_still``: dead letters wait of which none was written while the doctor watched."""
 
@@ -51,6 +52,7 @@ class GroupFacts:
     given_up: tuple[RunInFlight, ...] = ()
     now_ms: int = 0
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    ahead: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     topics: frozenset[str] | None = None
     held_long_ms: int = HELD_LONG_MS
     bootstrap_server: str = "localhost:9092"

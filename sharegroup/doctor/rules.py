@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from coordinator.config.group_keys import PAUSED
+from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.errors import DeadLetterTopicMissing
@@ -16,7 +16,7 @@ from coordinator.protocol.messages import PartitionDescription
 from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import About, ClusterFacts, Finding, GroupFacts, Severity
-from sharegroup.durations import duration, time_of
+from sharegroup.durations import duration, second_of, time_of
 from sharegroup.group_line import (
     HELD,
     MOST_NAMED,
@@ -222,9 +222,8 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     if config.errors_deadletterqueue_topic_name:
         until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
     do = f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}."
-    is_paused = len(paused(facts.description)) == len(facts.description.partitions)
     for plan in facts.plans if waiting else ():
-        if not plan.evidence and (plan.attempt or not is_paused):
+        if not plan.evidence and (plan.attempt or not _is_paused(facts)):
             what = f"Query {who(plan)} has completed no batch since the group last quarantined a record"
             what += f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else ""
             what += f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own "
@@ -287,8 +286,8 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
 
 def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
     """Queries whose release breaker is open, and the records that are left, if all of them came back. A query without a
-    session acquires nothing, so it has no finding."""
-    if not (slowed := slowed_queries(facts.description)):
+    session acquires nothing, so it has no finding; neither has one in a group that is paused as a whole."""
+    if not (slowed := slowed_queries(facts.description)) or _is_paused(facts):
         return
     whats = [
         f"Query {who(member)} has acquired less and later for {duration(facts.now_ms - breaker.since_ms)}: its sinks "
@@ -321,7 +320,7 @@ def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, 
     most = max(run.delivery_count for run in left)
     queue = facts.config.errors_deadletterqueue_topic_name
     others = f" {len(sizes) - 1} other partition(s) have such records, too." if len(sizes) > 1 else ""
-    word = "can be delivered" if facts.config.is_ordered else "are left"
+    word = "can be delivered" if facts.config.is_ordered or paused(facts.description) else "are left"
     reason = f"it came back each time, up to {most} times"
     what = f"{sizes.total()} record(s) {word}, all delivered before, up to {most} times. {tries} A record that has "
     what += f"used up share.delivery.count.limit={facts.config.share_delivery_count_limit} tries "
@@ -336,10 +335,12 @@ def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, 
 
 def _came_back(facts: GroupFacts) -> list[RunInFlight]:
     """Returns the records that were delivered before and are not done, if the group can deliver no others: no fresh one
-    is left, or, in an ordered group, all others are behind them. Else, or if it is not known, returns none."""
+    is left but in paused topics, or, in an ordered group, all others are behind them. Else, or if it is not known,
+    returns none."""
     found: list[RunInFlight] = []
     undecided = [run for run in facts.runs if run.state != "ARCHIVING"]
-    for partition in facts.description.partitions:
+    stopped = paused(facts.description)
+    for partition in (each for each in facts.description.partitions if each not in stopped):
         runs = _runs_of(partition, undecided)
         if partition.lag is None:
             return []
@@ -394,6 +395,31 @@ def limit_is_used_up(facts: GroupFacts) -> Iterator[Finding]:
         what = f"{sum(map(_left, waiting))} record(s) of {_names(waiting)} wait: {key}={value} is used up now."
         do = "Nothing, if the limit is meant. Members that hold records for long use up a limit of records in flight."
         yield Finding("limit-used-up", NOTE, what, do, facts.command("in-flight"), {"key": key, "value": value})
+
+
+def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
+    """Partitions in which a record with a timestamp in the future holds up those behind it, since
+    share.delivery.delay.ms counts from timestamps."""
+    delay_ms = facts.config.share_delivery_delay_ms
+    for p in facts.description.partitions:
+        offset, at_ms = facts.ahead.get((p.topic, p.partition), (0, 0))
+        if not at_ms or not _left(p):
+            continue
+        unit = "nanoseconds" if at_ms > facts.now_ms * 500_000 else "microseconds" if at_ms > facts.now_ms * 500 else ""
+        what = f"{p.topic}-{p.partition} offset {offset} has the timestamp {second_of(at_ms, ' UTC')}, "
+        what += f"{unit} taken for milliseconds" if unit else f"{duration(at_ms - facts.now_ms)} ahead of the clock"
+        what += f". By {DELIVERY_DELAY}={delay_ms} no record from it on is first delivered before "
+        what += f"{second_of(at_ms + delay_ms, ' UTC')}."
+        do = f"Correct the producer's clock or unit. {DELIVERY_DELAY}=0 delivers the records at once; set the delay "
+        do += "again when that time has come, or the log no longer has the record. Brokers refuse such records by the "
+        do += "topic's message.timestamp.after.max.ms."
+        command = facts.command("configs set", f"{DELIVERY_DELAY}=0")
+        yield Finding("timestamp-ahead", WARNING, what, do, command, {"key": DELIVERY_DELAY, "value": "0"})
+
+
+def _is_paused(facts: GroupFacts) -> bool:
+    """Whether the group is paused as a whole."""
+    return 0 < len(paused(facts.description)) == len(facts.description.partitions)
 
 
 def _left(p: PartitionDescription) -> int:
@@ -468,18 +494,21 @@ def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
     if facts.description.state == "UNKNOWN":
         return
     active = {member.member_id for member in facts.description.members if member.active}
-    waiting: dict[str, int] = defaultdict(int)
+    waiting, stopped = Counter[str](), Counter[str]()
     for run in facts.runs:
-        if run.plan_id:
-            waiting[run.plan_id] += run.last - run.first + 1
+        counted = stopped if facts.config.is_paused(run.topic) else waiting
+        counted[run.plan_id] += run.last - run.first + 1 if run.plan_id else 0
     for plan in facts.plans:
-        if plan.member_id in active or plan.state not in ("acquired", "started") or not waiting[plan.plan_id]:
+        if plan.member_id in active or plan.state not in ("acquired", "started"):
+            continue
+        if not (count := waiting[plan.plan_id] or stopped[plan.plan_id]):
             continue
         what = (
             f"The session of query {who(plan)} ended with its batch {plan.plan_id} unfinished: the query is stopped, "
         )
         what += f"or its restart takes longer than share.session.timeout.ms={facts.config.share_session_timeout_ms}. "
-        what += f"Other members may take {waiting[plan.plan_id]} record(s) of it."
+        what += f"Other members may take {count} record(s) of it"
+        what += "." if waiting[plan.plan_id] else " when their topics are resumed."
         do = (
             "If the query is gone for good, nothing is to be done: other members get the records. If it is to keep its "
         )
@@ -538,6 +567,7 @@ GROUP_RULES = (
     nobody_consumes,
     topics_are_paused,
     limit_is_used_up,
+    timestamp_is_ahead,
     topic_is_missing,
     dead_letters_wait,
     query_is_slowed,

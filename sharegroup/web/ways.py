@@ -71,6 +71,7 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     ),
     "topics-paused": lambda group_id, about: (Way(label="Resume…", kind="resume", fields=about),),
     "limit-used-up": lambda group_id, about: (_link("/form", "Alter it", kind="configs", group=group_id, **about),),
+    "timestamp-ahead": lambda group_id, about: (Way(label="Set it to 0…", kind="configs", fields=about),),
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),
     ),

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
+import time
 
 import pytest
+from confluent_kafka import Producer
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
@@ -20,7 +23,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
-LIMIT = 2
+LIMIT, HOUR_MS = 2, 3_600_000
 
 
 class World:
@@ -113,6 +116,32 @@ def test_a_member_that_holds_locks_and_does_nothing_is_named(world, examined):
     finding = wait_until(named, what="the record has been held for a while")
     assert "has held 1 record(s)" in finding["what"] and "idle-0 offset 0 first" in finding["what"]
     assert "--release-member --bootstrap-server" in finding["command"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ahead", "told"),
+    [
+        pytest.param("fast", lambda now: now + 3 * HOUR_MS, " UTC, 3 h ahead of the clock", id="a clock that is fast"),
+        pytest.param("micro", lambda now: now * 1000, " ms, microseconds taken for milliseconds", id="microseconds"),
+    ],
+)
+def test_a_record_of_the_future_that_holds_up_others_is_named(world, examined, capsys, name, ahead, told):
+    world.kafka.create_topic(name, partitions=1, message_timestamp_after_max_ms=2**62)
+    old_ms = int(time.time() * 1000) - 2 * HOUR_MS
+    producer = Producer({"bootstrap.servers": world.kafka.bootstrap})
+    for at_ms in (old_ms, ahead(int(time.time() * 1000)) + 9_000, old_ms):
+        producer.produce(name, b"v", partition=0, timestamp=at_ms)
+    assert producer.flush() == 0
+    consumer, record = world.consumer(name, **{"share.delivery.delay.ms": str(HOUR_MS)})
+    consumer.acknowledge(record)
+    consumer.commit_sync()
+    finding = examined(name)[0]["timestamp-ahead"]
+    assert finding["what"].startswith(f"{name}-0 offset 1 has the timestamp ") and told in finding["what"]
+    assert not consumer.poll(0.5)
+    assert run(shlex.split(finding["command"])[1:]) == 0, capsys.readouterr()
+    capsys.readouterr()
+    assert len(wait_until(lambda: consumer.poll(1.0), what="the way out leads to the record")) == 1
+    assert "timestamp-ahead" not in examined(name)[0]
 
 
 def accept_one_of_eight(world, name):

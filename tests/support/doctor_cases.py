@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.config.group_keys import PAUSED, RATE
+from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED, RATE
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import (
     AwaitedRecord,
@@ -19,7 +19,8 @@ from sharegroup.doctor import rules
 from sharegroup.doctor.findings import GroupFacts
 
 NOW_MS = 10_000_000
-MINUTE_MS = 60_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+DELAYED = {DELIVERY_DELAY: str(HOUR_MS)}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq"}
 
 
@@ -29,8 +30,8 @@ def partition(**fields):
 
 
 def run(first=10, last=None, state="AVAILABLE", **fields):
-    where = {"topic": "orders", "topic_id": "T", "partition": fields.pop("partition", 0)}
-    return RunInFlight(**where, first=first, last=first if last is None else last, state=state, **fields)
+    where = {"topic": "orders", "topic_id": "T", "partition": 0}
+    return RunInFlight(**{**where, **fields}, first=first, last=first if last is None else last, state=state)
 
 
 def plan(**fields):
@@ -241,6 +242,26 @@ CASES = {
         ),
         ["5 record(s) of orders-0 wait: share.max.records.per.second=200 is used up now", "sharegroup in-flight"],
     ),
+    "timestamp-ahead": (
+        rules.timestamp_is_ahead,
+        facts(ahead={("orders", 0): (12, NOW_MS + 3 * HOUR_MS)}, configs=DELAYED),
+        [
+            "orders-0 offset 12 has the timestamp 1970-01-01 05:46:40 UTC, 3 h ahead of the clock",
+            "By share.delivery.delay.ms=3600000 no record from it on is first delivered before 1970-01-01 06:46:40 UTC",
+            "sharegroup configs set",
+            "share.delivery.delay.ms=0",
+        ],
+    ),
+    "timestamp-ahead: microseconds": (
+        rules.timestamp_is_ahead,
+        facts(ahead={("orders", 0): (12, NOW_MS * 1000)}, configs=DELAYED),
+        ["has the timestamp 1970-04-26 17:46:40 UTC, microseconds taken for milliseconds."],
+    ),
+    "timestamp-ahead: nanoseconds": (
+        rules.timestamp_is_ahead,
+        facts(ahead={("orders", 0): (12, NOW_MS * 1_000_000)}, configs=DELAYED),
+        ["nanoseconds taken for milliseconds."],
+    ),
     "start-offset-below-log-start: of a paused topic": (
         rules.start_offset_is_below_the_log,
         facts(log_starts={("orders", 0): 14}, configs={PAUSED: "*"}),
@@ -264,6 +285,26 @@ CASES = {
             "3 record(s) of it",
             "nothing is to be done",
         ],
+    ),
+    "session-shorter-than-restart: of a paused topic": (
+        rules.session_is_shorter_than_restarts,
+        facts(
+            members=(member(active=False),),
+            plans=(plan(),),
+            runs=(run(last=12, plan_id="i.1"),),
+            configs={PAUSED: "orders"},
+        ),
+        ["Other members may take 3 record(s) of it when their topics are resumed."],
+    ),
+    "session-shorter-than-restart: some of it is paused": (
+        rules.session_is_shorter_than_restarts,
+        facts(
+            members=(member(active=False),),
+            plans=(plan(),),
+            runs=(run(last=12, plan_id="i.1"), run(topic="refunds", plan_id="i.1")),
+            configs={PAUSED: "orders"},
+        ),
+        ["Other members may take 1 record(s) of it."],
     ),
     "given-up-without-dead-letter": (
         rules.given_up_without_a_dead_letter,
@@ -365,6 +406,16 @@ CASES = {
             "the command does so in orders-0. 1 other partition(s) have such records, too.",
             "--topic orders:0 --offset 10-14",
         ],
+    ),
+    "query-slowed: nothing else is left but in a paused topic": (
+        rules.query_is_slowed,
+        facts(
+            [partition(), partition(topic="refunds")],
+            members=[member(breaker=SLOWED)],
+            configs={PAUSED: "refunds"},
+            runs=(run(10, 14, delivery_count=2),),
+        ),
+        ["5 record(s) can be delivered, all delivered before, up to 2 times."],
     ),
 }
 """By a name that begins with the rule's: the rule, facts of which it has one finding, and what that says."""

@@ -24,6 +24,7 @@ from sharegroup.progress_bar import console
 from tests.support.doctor_cases import (
     ALONE,
     CASES,
+    DELAYED,
     DLQ,
     FAILED_ALONE,
     HELD,
@@ -129,6 +130,8 @@ def test_a_healthy_group_has_no_finding(healthy):
         (rules.nobody_consumes, facts(state="EMPTY", configs=ALL_PAUSED)),
         (rules.start_offset_is_held_back, facts(runs=(run(failures=1),), configs=ALL_PAUSED)),
         (rules.query_has_no_evidence, facts(plans=(plan(),), runs=(FAILED_ALONE,), configs=ALL_PAUSED)),
+        (rules.query_is_slowed, facts(members=[member(breaker=SLOWED)], configs=ALL_PAUSED)),
+        (rules.timestamp_is_ahead, facts([partition(lag=0)], ahead={("orders", 0): (12, 2 * NOW_MS)}, configs=DELAYED)),
         (rules.given_up_without_a_dead_letter, facts([partition(without_dead_letter={"rejected": 2})], configs=DLQ)),
     ],
     ids=[
@@ -139,7 +142,8 @@ def test_a_healthy_group_has_no_finding(healthy):
             "no topic",
             "all paused ones are held",
         ),
-        *("nobody is needed", "a paused record is not taken", "nothing is delivered", "a topic since then"),
+        *("nobody is needed", "a paused record is not taken", "nothing is delivered", "nothing is acquired"),
+        *("no record waits behind it", "a topic since then"),
     ],
 )
 def test_a_rule_is_silent_where_nothing_is_to_be_done(rule, given):
