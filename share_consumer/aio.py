@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import datetime
 from typing import Any, TypeVar
 
 from confluent_kafka import ConcurrentModificationException, IllegalStateException, Message, Messages
@@ -146,8 +147,10 @@ class AsyncShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        release_at: datetime | None = None,
     ) -> None:
-        await self._call(lambda: self._consumer.acknowledge(message, ack_type, reason=reason, delay_ms=delay_ms))
+        note: dict[str, Any] = {"reason": reason, "delay_ms": delay_ms, "release_at": release_at}
+        await self._call(lambda: self._consumer.acknowledge(message, ack_type, **note))
 
     async def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
         await self._call(lambda: self._consumer.mark_in_progress(message, hint))
@@ -161,9 +164,11 @@ class AsyncShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        release_at: datetime | None = None,
     ) -> None:
         at = topic, partition, offset
-        await self._call(lambda: self._consumer.acknowledge_offset(*at, ack_type, reason=reason, delay_ms=delay_ms))
+        note: dict[str, Any] = {"reason": reason, "delay_ms": delay_ms, "release_at": release_at}
+        await self._call(lambda: self._consumer.acknowledge_offset(*at, ack_type, **note))
 
     async def commit_sync(self, timeout: float = 60) -> Committed:
         return await self._call(lambda: self._consumer.commit_sync(timeout))

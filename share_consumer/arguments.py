@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 
 from coordinator.protocol.topic_names import is_topic_name
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, MOST_HINT_BYTES, AcknowledgeType
@@ -73,22 +74,41 @@ def check_hint(hint: object) -> None:
         raise ValueError(f"Failed to mark message: the hint has more than {MOST_HINT_BYTES} bytes")
 
 
-def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[str, int | None]:
-    """Check the reason and the delay that a program may give with an outcome. Returns the reason, cut to the length
-    that a dead letter keeps, and the delay. Raises TypeError or ValueError if the reason or the delay has another type,
-    is out of bounds, or does not go with this outcome."""
+def check_note(what: str, kind: int, reason: object, delay_ms: object, release_at: object) -> tuple[str, int | None]:
+    """Check the reason and the delay, or the point in time, that a program may give with an outcome. Returns the
+    reason, cut to the length that a dead letter keeps, and the delay in milliseconds. Raises TypeError or ValueError if
+    one of them has another type, is out of bounds, or does not go with this outcome."""
     if reason is not None and not isinstance(reason, str):
         raise TypeError(f"reason must be str, not {type(reason).__name__}")
     if reason and kind != AcknowledgeType.REJECT:
         raise ValueError(f"Failed to acknowledge {what}: reason is for AcknowledgeType.REJECT alone")
-    if delay_ms is not None and kind != AcknowledgeType.RELEASE:
-        raise ValueError(f"Failed to acknowledge {what}: delay_ms is for AcknowledgeType.RELEASE alone")
+    name, given = ("delay_ms", delay_ms) if release_at is None else ("release_at", release_at)
+    if given is not None and kind != AcknowledgeType.RELEASE:
+        raise ValueError(f"Failed to acknowledge {what}: {name} is for AcknowledgeType.RELEASE alone")
+    if delay_ms is not None and release_at is not None:
+        raise ValueError(f"Failed to acknowledge {what}: give delay_ms or release_at, not both")
+    if release_at is not None:
+        delay_ms = _delay_until(what, release_at)
     if delay_ms is not None and (isinstance(delay_ms, bool) or not hasattr(delay_ms, "__index__")):
         raise TypeError(f"delay_ms must be a whole number of milliseconds, not {type(delay_ms).__name__}")
     wait_ms = None if delay_ms is None else operator.index(delay_ms)
     if wait_ms is not None and not 0 <= wait_ms <= LONGEST_DELAY_MS:
         raise ValueError(f"Failed to acknowledge {what}: delay_ms is 0 to {LONGEST_DELAY_MS}, not {wait_ms}")
     return (reason or "")[:LONGEST_REASON].encode(errors="replace").decode(), wait_ms  # a file's name may be no UTF-8
+
+
+def _delay_until(what: str, release_at: object) -> int:
+    """Returns the milliseconds until this point in time; 0 if it is over."""
+    if not isinstance(release_at, datetime):
+        raise TypeError(f"release_at must be a datetime with a time zone, not {type(release_at).__name__}")
+    if release_at.utcoffset() is None:
+        zone = "has no time zone: datetime.now(timezone.utc) has one, and release_at.astimezone() takes this host's"
+        raise ValueError(f"Failed to acknowledge {what}: release_at={release_at} {zone}")
+    delay_ms = max(0, -((datetime.now(timezone.utc) - release_at) // timedelta(milliseconds=1)))
+    if delay_ms > LONGEST_DELAY_MS:
+        too_far = f"is more than {LONGEST_DELAY_MS} ms ahead"
+        raise ValueError(f"Failed to acknowledge {what}: release_at={release_at} {too_far}")
+    return delay_ms
 
 
 def timeout_seconds(timeout: object) -> float:

@@ -12,6 +12,7 @@ import weakref
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from threading import Lock
@@ -318,11 +319,12 @@ class ShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        release_at: datetime | None = None,
     ) -> None:
         """Set the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
         RENEW: the record stays with this consumer under a new lock, and must be acknowledged again. ``reason``, for
-        REJECT: the dead letter has its first 500 characters. ``delay_ms``, for RELEASE: no member gets the record
-        earlier; None: the group's backoff applies.
+        REJECT: the dead letter has its first 500 characters. ``delay_ms`` or ``release_at``, a datetime with a time
+        zone, for RELEASE: no member gets the record earlier; both None: the group's backoff applies.
 
         Raises:
             TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
@@ -330,7 +332,7 @@ class ShareConsumer:
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
             at = message.topic(), message.partition(), message.offset()
-            self._decide("message", *at, ack_type, reason, delay_ms)
+            self._decide("message", *at, ack_type, reason, delay_ms, release_at)
 
     def acknowledge_offset(
         self,
@@ -341,11 +343,12 @@ class ShareConsumer:
         *,
         reason: str | None = None,
         delay_ms: int | None = None,
+        release_at: datetime | None = None,
     ) -> None:
         """The same as :meth:`acknowledge`, for the record at this offset."""
         with self._inside.enter():
             check_type(1, topic, str, "str")
-            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type, reason, delay_ms)
+            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type, reason, delay_ms, release_at)
 
     def _decide(
         self,
@@ -356,6 +359,7 @@ class ShareConsumer:
         ack_type: int,
         reason: str | None,
         delay_ms: int | None,
+        release_at: datetime | None,
     ) -> None:
         number = type_number(ack_type)
         is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
@@ -363,7 +367,7 @@ class ShareConsumer:
             raise ValueError(f"Failed to acknowledge {what}: {refused_type(number)}")
         if topic is None or partition is None or offset is None or min(partition, offset) < 0:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID}: no record is at {topic}-{partition}@{offset}")
-        note = check_note(what, number, reason, delay_ms)
+        note = check_note(what, number, reason, delay_ms, release_at)
         if self._explicit is None and note != ("", None):
             raise NoteInImplicitMode()
         if self._explicit is None:

@@ -23,7 +23,7 @@ class SignalInImplicitMode(ShareGroupError, IllegalStateException):
 
 class NoteInImplicitMode(ShareGroupError, IllegalStateException):
     """Failed to acknowledge: the next poll accepts the record, in implicit mode. Set
-    share.acknowledgement.mode=explicit to reject with a reason, or to release with delay_ms."""
+    share.acknowledgement.mode=explicit to reject with a reason, or to release with delay_ms or release_at."""
 
 
 class RecordNotInFlight(ShareGroupError, IllegalStateException):

@@ -15,7 +15,8 @@ from pyspark.sql import types
 from share_sink.errors import MissingColumn, WrongColumn
 
 TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST = "topic", "partition", "offset", "deliveryCount", "receipt"
-ACKNOWLEDGEMENT, REASON, RELEASE_DELAY = "acknowledgement", "reason", "releaseDelayMs"
+ACKNOWLEDGEMENT, REASON = "acknowledgement", "reason"
+RELEASE_DELAY, RELEASE_AT = "releaseDelayMs", "releaseAt"
 KEY, VALUE, HEADERS, TIMESTAMP = "key", "value", "headers", "timestamp"
 
 RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST)
@@ -52,6 +53,9 @@ _OPTIONAL: dict[str, _Wanted] = {
     RELEASE_DELAY: _Wanted(
         "int or bigint", (*_INT, types.LongType), "It is a number of milliseconds: cast it to bigint."
     ),
+    RELEASE_AT: _Wanted(
+        "timestamp", (types.TimestampType,), "It is a point in time, with a zone: cast it to timestamp."
+    ),
     KEY: _Wanted("binary or string", _BYTES, _RENAME),
     VALUE: _Wanted("binary or string", _BYTES, _RENAME),
     HEADERS: _Wanted("array<struct<key:string,value:binary>>", (types.ArrayType,), _RENAME),
@@ -72,7 +76,7 @@ class Columns:
 
         Raises:
             MissingColumn: a required column is missing.
-            WrongColumn: a column has a wrong type, or is there twice."""
+            WrongColumn: a column has a wrong type, is there twice, or says the same as another one."""
         indexes: dict[str, int] = {}
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
             if only and name not in only:
@@ -84,6 +88,9 @@ class Columns:
                     text = found.simpleString()
                     raise WrongColumn(column=name, found=text, wanted=wanted.text, instead=wanted.instead)
                 indexes[name] = index
+        if RELEASE_DELAY in indexes and RELEASE_AT in indexes:
+            alone = "Keep the one that the rows set: a delay, or a point in time."
+            raise WrongColumn(column=RELEASE_AT, found=f"beside {RELEASE_DELAY}", wanted="without it", instead=alone)
         timestamps = _column_indexes(schema, TIMESTAMP)
         if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, types.TimestampType):
             indexes[TIMESTAMP] = timestamps[0]

@@ -22,8 +22,8 @@ class ShareGroupDataSink(DataSource):
     """Say of each record what became of it: accept, release or reject it, as a column says (docs/do/sink.md).
 
     Rows need the source's ``topic``, ``partition``, ``offset``, ``deliveryCount`` and ``receipt``, and
-    ``acknowledgement``; they may have ``reason``, ``releaseDelayMs``, and ``key``, ``value`` and ``headers`` for the
-    dead letter. docs/do/options.md has the options.
+    ``acknowledgement``; they may have ``reason``, ``releaseDelayMs`` or ``releaseAt``, and ``key``, ``value`` and
+    ``headers`` for the dead letter. docs/do/options.md has the options.
 
     Examples
     --------

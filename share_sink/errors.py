@@ -65,7 +65,7 @@ class NullHeader(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class InvalidReleaseDelay(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """The row of {row} has releaseDelayMs={value}, and a delay is a number of milliseconds from 0 to {most}."""
+    """The row of {row} has {column}={value}, and a delay is a number of milliseconds from 0 to {most}."""
 
 
 # --- the archive

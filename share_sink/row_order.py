@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from share_sink.columns import ACKNOWLEDGEMENT, OFFSET, PARTITION, RELEASE_DELAY, TOPIC, Columns, check_rows
+from share_sink.columns import ACKNOWLEDGEMENT, OFFSET, PARTITION, RELEASE_AT, RELEASE_DELAY, TOPIC, Columns, check_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,8 +15,8 @@ def in_order(df: DataFrame) -> DataFrame:
     partition: that record comes again, and the records after it must not be done before it.
 
     For foreachBatch, between the decision and ``acknowledge``: ``df`` is the batch with the column ``acknowledgement``.
-    A rejected row holds up no other. Rows that change lose their ``releaseDelayMs``. All rows of a partition are in one
-    task, in offset order.
+    A rejected row holds up no other. Rows that change lose their ``releaseDelayMs`` or ``releaseAt``. All rows of a
+    partition are in one task, in offset order.
 
     >>> def each(batch, batch_id):
     ...     with decide(in_order(batch.withColumn("acknowledgement", outcome("value")))) as decided:
@@ -32,7 +32,8 @@ def in_order(df: DataFrame) -> DataFrame:
     comes_again = col(ACKNOWLEDGEMENT).isin("release", "defer")
     waits = coalesce(bool_or(comes_again).over(earlier), lit(False))
     changed = {ACKNOWLEDGEMENT: when(waits, "defer").otherwise(col(ACKNOWLEDGEMENT))}
-    if RELEASE_DELAY.lower() in map(str.lower, df.columns):
-        keeps = ~waits | (col(ACKNOWLEDGEMENT).eqNullSafe("defer"))
-        changed[RELEASE_DELAY] = when(keeps, col(RELEASE_DELAY))
+    keeps = ~waits | (col(ACKNOWLEDGEMENT).eqNullSafe("defer"))
+    for name in (RELEASE_DELAY, RELEASE_AT):
+        if name.lower() in map(str.lower, df.columns):
+            changed[name] = when(keeps, col(name))
     return df.withColumns(changed).sortWithinPartitions(TOPIC, PARTITION, OFFSET)

@@ -5,6 +5,7 @@ coordinates. Only the coordinator decides whether a receipt is still valid."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from share_sink.columns import (
     PARTITION,
     REASON,
     RECEIPT,
+    RELEASE_AT,
     RELEASE_DELAY,
     TIMESTAMP,
     TOPIC,
@@ -56,6 +58,8 @@ REJECTED_SCHEMA = {
     TIMESTAMP: TIMESTAMP_TYPE,
 }
 """The columns that rejected rows have, if the sink's rows have them."""
+_TYPES = {**REJECTED_SCHEMA, RELEASE_DELAY: pa.int64(), RELEASE_AT: TIMESTAMP_TYPE}
+"""The types of the columns; all others are text."""
 
 
 def is_rejected(outcomes: pa.Table) -> Any:
@@ -135,7 +139,7 @@ def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:
     column = batch.column(columns.column_indexes[name])
-    wanted = REJECTED_SCHEMA.get(name, pa.int64() if name == RELEASE_DELAY else pa.string())
+    wanted = _TYPES.get(name, pa.string())
     return column if column.type.equals(wanted) else column.cast(wanted)
 
 
@@ -172,17 +176,23 @@ def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
 
 
 def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict[str, Any]) -> Any:
-    if RELEASE_DELAY not in columns:
+    """Returns the delays of released and deferred rows, in milliseconds: 0 until a point in time that is over."""
+    if RELEASE_AT in columns:
+        at_ms = pc.divide(_column(batch, columns, RELEASE_AT).cast(pa.int64()), 1_000)
+        delay = pc.max_element_wise(pc.subtract(at_ms, int(time.time() * 1_000)), 0, skip_nulls=False)
+    elif RELEASE_DELAY in columns:
+        delay = _column(batch, columns, RELEASE_DELAY)
+    else:
         return pa.nulls(batch.num_rows, pa.int64())
-    delay = _column(batch, columns, RELEASE_DELAY)
     is_delayed = pc.is_in(outcome, pa.array(map(int, GIVES_BACK), pa.int8()))
     delay = pc.if_else(is_delayed, delay, pa.scalar(None, delay.type))
     wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LONGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
         first = _first(wrong)
-        raise errors.InvalidReleaseDelay(
-            row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LONGEST_DELAY_MS
-        )
+        given = f"{delay[first]} ms ahead" if RELEASE_AT in columns else delay[first].as_py()
+        column = RELEASE_AT if RELEASE_AT in columns else RELEASE_DELAY
+        row = _receipt_at(receipt, first)
+        raise errors.InvalidReleaseDelay(row=row, column=column, value=given, most=LONGEST_DELAY_MS)
     return delay
 
 

@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "topic": ("dead letters have one topic in a group.", "Use errors.deadletterqueue.topic.name."),
     **dict.fromkeys(
-        ("acknowledgement", "reason", "releaseDelayMs"),
+        ("acknowledgement", "reason", "releaseDelayMs", "releaseAt"),
         ("each row says it for its record.", "Give the DataFrame a column of this name."),
     ),
     "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),

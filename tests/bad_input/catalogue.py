@@ -6,6 +6,8 @@ who comes from Java, Spark's own source, a template or another tool.
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from pyspark.sql import types
 
@@ -285,6 +287,9 @@ SINKS = [
     column("acknowledgement", types.IntegerType()),
     column("reason", types.BinaryType()),
     column("releaseDelayMs", types.StringType()),
+    column("releaseAt", types.TimestampNTZType()),
+    column("releaseAt", types.LongType()),
+    column("releaseAt", types.TimestampType()),
     column("key", types.IntegerType()),
     column("value", types.StructType()),
     column("headers", types.MapType(types.StringType(), types.BinaryType())),
@@ -310,6 +315,7 @@ SINKS = [
     rows_of("deliveryCount 0", deliveryCount=0),
     rows_of("releaseDelayMs -1", acknowledgement="release", releaseDelayMs=-1),
     rows_of("releaseDelayMs -2147483648", acknowledgement="release", releaseDelayMs=-(2**31)),
+    rows_of("releaseAt too late", acknowledgement="release", releaseAt=datetime(2999, 1, 1, tzinfo=timezone.utc)),
 ]
 
 OF_QUERIES: dict[str, list[Row]] = {

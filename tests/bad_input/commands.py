@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 
 import pytest
 from confluent_kafka import KafkaException
@@ -27,6 +28,20 @@ def consumer(written: str, config: Mapping[str, object]) -> Row:
             return f"{type(error).__name__}: {error}"
 
     return Row(f"ShareConsumer: {written}", made)
+
+
+def released(written: str, **note: object) -> Row:
+    """A row of a ShareConsumer's release with a delay or a point in time."""
+
+    def acknowledged(place: Place) -> object:
+        config = {"bootstrap.servers": place.bootstrap, "group.id": "billing", "share.acknowledgement.mode": "explicit"}
+        with sharegroup.ShareConsumer(config) as consumer:
+            try:
+                return consumer.acknowledge_offset("orders", 0, 57, sharegroup.AcknowledgeType.RELEASE, **note)
+            except (TypeError, ValueError) as error:
+                return f"{type(error).__name__}: {error}"
+
+    return Row(f"acknowledge: {written}", acknowledged)
 
 
 def configured(written: str) -> Row:
@@ -146,6 +161,10 @@ CONSUMERS = [
             "max.in-flight.progress.batches=100001",
         ),
     ),
+    released("release_at=datetime(2026, 1, 1)", release_at=datetime(2026, 1, 1)),
+    released("release_at=datetime(2999, 1, 1, tzinfo=UTC)", release_at=datetime(2999, 1, 1, tzinfo=timezone.utc)),
+    released("release_at='2026-01-01'", release_at="2026-01-01"),
+    released("delay_ms=5, release_at=...", delay_ms=5, release_at=datetime(2026, 1, 1, tzinfo=timezone.utc)),
     consumer("group.id=b'bg'", {"group.id": b"bg"}),
     consumer("sasl.password of bytes", {"sasl.password": b"hunter2"}),
     consumer("max.poll.records=1.5", {"max.poll.records": 1.5}),

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from msgspec import structs
 from pyspark.sql.types import StructType
 
@@ -25,7 +24,7 @@ from share_sink.options import SinkOptions
 from share_sink.rows import check_delivered, outcome_rows
 from share_sink.sink import Sink, open_sink
 from sharegroup.__main__ import run as run_command
-from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, TOPIC_ID, row, schema
+from tests.support.sink_rows import PLAIN, REQUIRED, SINK, SINK_AT, TOPIC_ID, batch, row, schema
 
 LISTENING = "localhost:9092"
 """The page shows this in place of the broker's address."""
@@ -33,6 +32,7 @@ MASKS = (
     (re.compile(r"\(after \d+ms in state"), "(after N ms in state"),
     (re.compile(r"127\.0\.0\.1:\d{4,5}"), LISTENING),
     (re.compile(r"error:[0-9A-F]{8}:"), "error:"),
+    (re.compile(r"=\d+ ms ahead\b"), "=N ms ahead"),
 )
 
 
@@ -69,8 +69,9 @@ class Place:
     def write(self, **columns: object) -> object:
         """A sink's task writes the row of orders-0@57 with these columns."""
         options = SinkOptions.parse({"kafka.bootstrap.servers": self.bootstrap, "kafka.group.id": "billing"})
-        of = Sink(options=options, columns=COLUMNS, opened=structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}}))
-        rows = pa.RecordBatch.from_pylist([{**row(57, "accept"), **columns}], pa.schema(list(ARROW.items())))
+        taken = (SINK_AT if "releaseAt" in columns else SINK).columns
+        of = Sink(options=options, columns=taken, opened=structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}}))
+        rows = batch({**row(57, "accept"), **columns})
         return check_delivered(outcome_rows(rows, of), of)
 
     def command(self, line: str) -> object:

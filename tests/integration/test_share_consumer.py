@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,29 @@ def test_a_dead_letter_has_the_reason_and_a_delay_is_waited_for(kafka, topic, ma
     consumer.acknowledge(again)
     consumer.close()
     wait_until(lambda: [said(each) for each in messages_of(kafka.bootstrap, letters)] == [("rejected", "no amount")])
+
+
+def test_a_record_released_until_a_point_in_time_comes_back_then(kafka, topic, make) -> None:
+    orders = topic()
+    kafka.produce(orders, ["later", "now"])
+
+    async def work() -> list[int | None]:
+        async with AsyncShareConsumer(config(kafka, make.group, share_acknowledgement_mode="explicit")) as consumer:
+            await consumer.subscribe([orders])
+            later, now = [await anext(consumer) for _ in range(2)]
+            at = datetime.now(timezone.utc) + timedelta(seconds=5)
+            await consumer.acknowledge(later, AcknowledgeType.RELEASE, release_at=at)
+            over = datetime.now(timezone(timedelta(hours=9))) - timedelta(days=1)
+            await consumer.acknowledge_offset(orders, 0, now.offset(), AcknowledgeType.RELEASE, release_at=over)
+            assert list((await consumer.commit_sync()).values()) == [None]
+            again = [await anext(consumer)]
+            await consumer.acknowledge(again[0])
+            again.append(await anext(consumer))
+            assert datetime.now(timezone.utc) >= at
+            await consumer.acknowledge(again[1])
+            return [each.offset() for each in again]
+
+    assert asyncio.run(work()) == [1, 0]
 
 
 @pytest.mark.slow

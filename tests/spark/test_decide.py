@@ -77,6 +77,7 @@ STEADY = {
     "persisted": "outcome.persist()",
     "udf of another column": "outcome.withColumn('score', asked('id'))",
     "now in another column": "outcome.withColumn('at', current_timestamp())",
+    "now in a point in time": "outcome.withColumn('releaseAt', expr('now() + interval 5 minutes'))",
     "random delay": "outcome.withColumn('releaseDelayMs', expr('int(1000 * rand())'))",
     "joined with a table": "outcome.join(batch.sparkSession.range(5).toDF('other'), col('other') == col('id'))",
 }

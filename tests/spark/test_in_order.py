@@ -38,8 +38,9 @@ def test_what_follows_a_release_of_its_partition_is_deferred_without_its_delay(s
     }
     rows = [[*key, at, word, None] for key, words in said.items() for at, word in enumerate(words)]
     rows += [["v", 0, 1, "release", 7], ["v", 0, 1, "release", 7], ["v", 0, 2, "release", 8], ["v", 0, 3, "defer", 9]]
-    columns = "topic string, partition int, offset long, acknowledgement string, releaseDelayMs long"
-    found = shared_program.get().run(RUN, rows=rows, columns=columns)
+    columns = "topic string, partition int, offset long, acknowledgement string, "
+    found = shared_program.get().run(RUN, rows=rows, columns=f"{columns} releaseDelayMs long")
+    assert shared_program.get().run(RUN, rows=rows, columns=f"{columns} releaseAt long") == found
     expected = ["accept", "release", *["defer"] * 4, "reject", None, "accept", "defer", "defer"]
     seen = [tuple(row[3:]) for row in found]
     assert seen == [*((word, None) for word in expected), *[("release", 7)] * 2, *(("defer", None), ("defer", 9))]

@@ -4,6 +4,7 @@ One query of the story below, which many tests look at; then foreachBatch, expli
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.dead_letters import DeadLetter, read_dead_letters, timestamps
 from tests.support.group_state import describe
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import ShareJob
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -123,6 +125,22 @@ def test_released_records_come_back_after_their_delay_with_the_next_count(story,
         assert sights["deliveryCount"].tolist() == [1, 2, 3]
         waited_ms = sights["at"].diff().tolist()[1:]
         assert all(waited >= delay - CLOCKS_MS for waited, delay in zip(waited_ms, delays_ms, strict=True)), waited_ms
+
+
+@pytest.mark.parametrize("sink", ["sharegroup", "acknowledge+replace"], ids=["the sink", "foreachBatch"])
+def test_a_released_record_comes_back_at_the_time_that_its_row_says(kafka, topic, job, start, sink):
+    orders = topic("orders", 1)
+    kafka.produce(orders, ["later", "now"])
+    at_ms = int(time.time() * 1000) + 5_000
+    columns = {
+        "acknowledgement": "if(deliveryCount = 1, 'release', 'accept')",
+        "releaseAt": f"if(text = 'later', timestamp_millis({at_ms}), timestamp '2020-01-01 00:00:00+09:00')",
+    }
+    queue = job(orders, **{"share.release.backoff.ms": "3600000", "share.release.backoff.max.ms": "3600000"})
+    start(queue.query("a", columns=columns, sink=sink, sink_options=queue.sink_options()))
+    wait_until(lambda: describe(queue).lag() == 0, what="all is done")
+    again = queue.seen().query("deliveryCount == 2").set_index("text")["at"]
+    assert again["later"] >= at_ms - CLOCKS_MS and again["now"] <= again["later"]
 
 
 def test_dead_letters_equal_their_originals_byte_for_byte(story):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,13 @@ ARROW: dict[str, pa.DataType] = {
 }
 
 
+ARROW_AT = {
+    ("releaseAt" if name == "releaseDelayMs" else name): pa.timestamp("us", "UTC") if name == "releaseDelayMs" else kind
+    for name, kind in ARROW.items()
+}
+"""The columns with a point in time in place of a delay."""
+
+
 def schema(types: dict[str, Any]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
@@ -57,6 +65,7 @@ INCARNATION, TOPIC_ID = "i1", "T"
 ENDS = {TOPIC_ID: {"0": 10**9}}
 PLAIN = SinkOpened(incarnation=INCARNATION, topics={TOPIC_ID: "orders"}, ends=ENDS)
 SINK = Sink(options=OPTIONS, columns=COLUMNS, opened=PLAIN)
+SINK_AT = replace(SINK, columns=Columns({name: place for place, name in enumerate(ARROW_AT)}))
 
 
 def digest_of(topic_id: str = TOPIC_ID, incarnation: str = INCARNATION, group_id: str = "billing") -> int:
@@ -69,4 +78,5 @@ def row(offset: int, acknowledgement: str | None = None, **more: Any) -> dict[st
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(list(ARROW.items())))
+    types = ARROW_AT if any("releaseAt" in each for each in rows) else ARROW
+    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(list(types.items())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import confluent_kafka
@@ -177,22 +178,31 @@ NOTES: dict[str, dict[str, Any]] = {
     "a negative delay": {"delay_ms": -1},
     "a delay of a fraction": {"delay_ms": 1.5},
     "both": {"reason": "no amount", "delay_ms": 5},
+    "a time that is over": {"release_at": datetime.now(timezone.utc)},
+    "a time without a zone": {"release_at": datetime(2026, 1, 1)},
+    "a time too late": {"release_at": datetime(2999, 1, 1, tzinfo=timezone.utc)},
+    "a time as text": {"release_at": "2999-01-01T00:00:00Z"},
+    "a delay and a time": {"delay_ms": 5, "release_at": datetime.now(timezone.utc)},
 }
 
 
 def refusal(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> str:
     """The exception that a note deserves; empty: none."""
-    reason, delay_ms = note.get("reason"), note.get("delay_ms")
+    reason, delay_ms, at = note.get("reason"), note.get("delay_ms"), note.get("release_at")
     if isinstance(reason, bytes):
         return "TypeError"
-    if (reason and kind != AcknowledgeType.REJECT) or (delay_ms is not None and kind != AcknowledgeType.RELEASE):
+    if (reason and kind != AcknowledgeType.REJECT) or ("delay_ms" in note and kind != AcknowledgeType.RELEASE):
         return "ValueError"
-    if isinstance(delay_ms, float):
+    if at is not None and (kind != AcknowledgeType.RELEASE or delay_ms is not None):
+        return "ValueError"
+    if isinstance(at, datetime) and (at.tzinfo is None or at.year == 2999):
+        return "ValueError"
+    if isinstance(delay_ms, float) or isinstance(at, str):
         return "TypeError"
     if delay_ms is not None and not 0 <= delay_ms <= LONGEST_DELAY_MS:
         return "ValueError"
     if mode == "implicit":
-        return "NoteInImplicitMode" if reason or delay_ms is not None else "IllegalStateException"
+        return "NoteInImplicitMode" if reason or delay_ms is not None or at else "IllegalStateException"
     return ""
 
 
@@ -211,7 +221,8 @@ def refuse_or_send(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> No
             taken = consumer._in_flight.take()
             ((batch,),) = (of.batches for of in taken.partitions)
             given = (note.get("reason") or "")[:LONGEST_REASON].replace("\udcff", "?")
-            assert (batch.types, batch.reason, batch.delay_ms) == ((kind,), given, note.get("delay_ms"))
+            delay_ms = 0 if "release_at" in note else note.get("delay_ms")
+            assert (batch.types, batch.reason, batch.delay_ms) == ((kind,), given, delay_ms)
             msgspec.json.encode(batch)
             consumer._in_flight.add([run_of(0, 1)])
     consumer.close()
@@ -222,6 +233,17 @@ def test_a_reason_and_a_delay_are_sent_or_refused() -> None:
         for kind in set(AcknowledgeType) - {AcknowledgeType.GAP, AcknowledgeType.DEFER}:
             for note in NOTES.values():
                 refuse_or_send(note, kind, mode)
+
+
+def test_a_point_in_time_of_any_zone_is_the_delay_until_then() -> None:
+    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": "explicit"})
+    consumer._in_flight.add([run_of(0, 1)])
+    in_an_hour = datetime.now(timezone(timedelta(hours=-9))) + timedelta(hours=1)
+    consumer.acknowledge_offset("orders", 0, 0, AcknowledgeType.RELEASE, release_at=in_an_hour)
+    ((batch,),) = (of.batches for of in consumer._in_flight.take().partitions)
+    assert 0 < batch.delay_ms <= 3_600_000
+    assert datetime.now(timezone.utc) + timedelta(milliseconds=batch.delay_ms) >= in_an_hour
+    consumer.close()
 
 
 CALLS_OF_OURS: dict[str, tuple[Callable[[sharegroup.ShareConsumer], object], type[Exception], str]] = {

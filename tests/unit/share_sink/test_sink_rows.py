@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
 from share_sink.errors import InvalidReleaseDelay, WrongColumn
 from share_sink.rows import outcome_rows, rejected_rows
-from tests.support.sink_rows import ARROW, COLUMNS, SINK, TYPES, batch, row, schema
+from share_sink.sink import Sink
+from tests.support.sink_rows import ARROW, COLUMNS, SINK, SINK_AT, TYPES, batch, row, schema
 
 # --- columns
 
@@ -46,8 +48,8 @@ def test_small_integers_and_the_records_time_are_taken() -> None:
 # --- rows
 
 
-def outcomes(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = outcome_rows(batch(*rows), SINK).to_pylist()
+def outcomes(*rows: dict[str, Any], sink: Sink = SINK) -> list[tuple[Any, ...]]:
+    found = outcome_rows(batch(*rows), sink).to_pylist()
     return [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in found]
 
 
@@ -59,6 +61,28 @@ def test_a_delay_is_that_of_a_release_or_a_deferral() -> None:
         row(2, "reject", releaseDelayMs=7),
     ]
     assert outcomes(*said) == [(3, 3, 5, 9), (0, 0, 2, 500), (1, 1, 1, None), (2, 2, 3, None)]
+
+
+def test_a_point_in_time_is_the_delay_until_then_and_never_negative() -> None:
+    at = datetime.now(timezone.utc)
+    said = [
+        row(0, "release", releaseAt=at - timedelta(days=9)),
+        row(1, "defer", releaseAt=at + timedelta(hours=1)),
+        row(2, "release", releaseAt=None),
+        row(3, "accept", releaseAt=at + timedelta(days=999)),
+        row(4, "release", releaseAt=datetime.min.replace(tzinfo=timezone.utc)),
+    ]
+    before, (later, *_), *after = (each[2:] for each in outcomes(*said, sink=SINK_AT))
+    assert (before, after) == ((2, 0), [(2, None), (1, None), (2, 0)])
+    until = outcomes(*said, sink=SINK_AT)[1][3]
+    assert later == 5 and timedelta(0) < timedelta(milliseconds=until) <= timedelta(hours=1)
+    assert datetime.now(timezone.utc) + timedelta(milliseconds=until + 1) >= at + timedelta(hours=1), "not earlier"
+
+
+def test_a_point_in_time_too_far_ahead_is_named_with_its_record() -> None:
+    late = row(7, "release", releaseAt=datetime.now(timezone.utc) + timedelta(days=25))
+    with pytest.raises(InvalidReleaseDelay, match=r"orders-0@7 \(1\) has releaseAt=21\d{8} ms ahead"):
+        outcomes(row(6, "release", releaseAt=None), late, sink=SINK_AT)
 
 
 @pytest.mark.parametrize("delay", [-1, LONGEST_DELAY_MS + 1])
