@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sharegroup.admin_access import opened, plain, print_json, tell_source
+from sharegroup.admin_access import described, opened, plain, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options
 from sharegroup.dlq_list import clean
 from sharegroup.durations import duration, time_of
 from sharegroup.group_actions import topics_of
-from sharegroup.group_line import who
+from sharegroup.group_line import flow_in_words, who
 from sharegroup.option_types import Group, Whole
 from sharegroup.progress_bar import console, plain_table
 
@@ -109,13 +109,15 @@ def record_states(text: str | None) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """Runs in flight of a group. ``is_cut``: there are more. ``page`` has the time, the threshold of STALE, and what
-    was read. ``all_stale``: a filter selected stale runs only."""
+    was read. ``all_stale``: a filter selected stale runs only. ``flow``: what holds back deliveries now, in
+    sentences."""
 
     group_id: str
     runs: tuple[RunInFlight, ...]
     is_cut: bool
     all_stale: bool
     page: InFlightPage
+    flow: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Returns the runs as for JSON."""
@@ -126,6 +128,8 @@ class Found:
     def print(self, more: str) -> None:
         """Print the runs as a table. ``more``: how to see the rest."""
         screen = console()
+        for told in self.flow:
+            click.echo(f"{told}\n", err=True)
         screen.print(table(self.group_id, self.runs, self.page, all_stale=self.all_stale))
         if self.is_cut:
             screen.print(f"… and more: {more}", markup=False, soft_wrap=True)
@@ -136,7 +140,9 @@ def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) ->
     page = admin.in_flight(group_id, limit=1)
     runs = tuple(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
     all_stale = filters.get("progress_staleness_ms") is not None  # the filter has chosen them
-    return Found(group_id=group_id, runs=runs[:limit], is_cut=len(runs) > limit, all_stale=all_stale, page=page)
+    flow = tuple(flow_in_words(described(admin, group_id)))
+    is_cut = len(runs) > limit
+    return Found(group_id=group_id, runs=runs[:limit], is_cut=is_cut, all_stale=all_stale, page=page, flow=flow)
 
 
 def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, int] | None:

@@ -292,7 +292,8 @@ def show_partition(visit: Visit) -> Response:
     (looked,) = strip.look(visit.admin, visit.group_id, [window])
     colours = strip.colours_of(strip.holders_of([looked]))
     drawn = strip.draw(looked, first, last, colours=colours)
-    place = {"group_id": visit.group_id, "partition": partition, "first": first, "last": last}
+    flow = flow_in_words(described(visit.admin, visit.group_id))
+    place = {"group_id": visit.group_id, "partition": partition, "first": first, "last": last, "flow": flow}
     drawing = {"strip": drawn, "colours": colours, "words": strip.WORDS, "state_of": strip.state_of}
     values: dict[str, Any] = {**place, "start": start, "end": end, **drawing, "now_ms": looked.now_ms}
     return visit.page(

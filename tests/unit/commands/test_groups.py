@@ -7,9 +7,12 @@ import json
 
 import pytest
 
+from coordinator.config.group_keys import IN_FLIGHT as IN_FLIGHT_KEY
+from coordinator.config.group_keys import PAUSED
 from coordinator.protocol.admin_messages import Altered, AlteredOffsets, Effect, RunInFlight
 from coordinator.protocol.admin_messages import OffsetChanges as Reset
 from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty
+from coordinator.protocol.messages import PartitionDescription
 from sharegroup import groups, in_flight
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
@@ -73,6 +76,19 @@ def test_reading_the_state_topic_is_reported_once(known, capsys, command):
     told = capsys.readouterr()
     assert told.err == SAID
     assert "a" in told.out
+
+
+@pytest.mark.parametrize("command", [IN_FLIGHT, ["in-flight", *AT, "--group", "a"]])
+def test_what_holds_back_deliveries_is_told_beside_what_is_in_flight(known, capsys, command):
+    partition = PartitionDescription(
+        topic="orders", topic_id="T", partition=0, start_offset=0, end_offset=0, lag=7, acquired=0, archived_total=0
+    )
+    configs = {PAUSED: "orders", IN_FLIGHT_KEY: "5"}
+    known("a").fields.update(partitions=(partition,), configs=configs, limited_by=IN_FLIGHT_KEY)
+    assert run(command) == 0
+    told = capsys.readouterr().err
+    assert "Nothing is acquired from orders: share.paused.topics has them.\n" in told
+    assert "share.max.in.flight.records=5 is used up now.\n" in told
 
 
 @pytest.mark.parametrize("command", [IN_FLIGHT, STATE])

@@ -393,6 +393,15 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     assert 'href="/history?' in record
 
 
+@pytest.mark.parametrize("path", ["/group", "/partition"])
+def test_the_pages_of_a_group_and_a_partition_say_what_is_paused(held, path):
+    told = "Nothing is acquired from orders: share.paused.topics has them."
+    browser = held.browser(LOOKER)
+    assert told not in browser.get(path, **WHERE).text
+    held.site.admin.pause("billing", execute=True)
+    assert told in browser.get(path, **WHERE).text
+
+
 def test_a_completed_record_is_opened_by_its_offset(held):
     (plan,) = held.admin.plans("billing")
     held.running.start(held.running.next(start=plan.plan_id, max_records=20).plan_id)
