@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.config.group_keys import DELIVERY_DELAY, IN_FLIGHT, PAUSED, RATE
+from coordinator.config.group_keys import DELIVERY_DELAY, IN_FLIGHT, PAUSED, RATE, RECORD_TTL
 from coordinator.protocol.messages import AcquiredReply, PlanReply
 from coordinator.protocol.repeated_lines import LogOnce
 
@@ -11,6 +11,7 @@ WHY = {
     RATE: "all members have acquired share.max.records.per.second",
     IN_FLIGHT: "all members hold share.max.in.flight.records",
     DELIVERY_DELAY: "by their timestamps they are younger than share.delivery.delay.ms",
+    RECORD_TTL: "those that are older than share.record.ttl.ms are archived first",
 }
 """Which limit is in the way, by its key."""
 

@@ -20,7 +20,7 @@ from coordinator.protocol.topic_names import EVERYTHING, is_pattern, is_topic_li
 PAUSED, RATE, IN_FLIGHT = "share.paused.topics", "share.max.records.per.second", "share.max.in.flight.records"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
-DELIVERY_DELAY = "share.delivery.delay.ms"
+DELIVERY_DELAY, RECORD_TTL = "share.delivery.delay.ms", "share.record.ttl.ms"
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -224,6 +224,15 @@ class GroupValues:
         ours=True,
         doc="A record is first delivered when its timestamp is this old, never earlier (docs/run/flow.md).",
         why="KIP-1277 discusses it.",
+    )
+    share_record_ttl_ms: int | None = row(
+        default=None,
+        unset="no record",
+        between=(1_000, 3_650 * _DAY_MS),
+        ours=True,
+        doc="A record that waits until its timestamp is older than this is given up (docs/do/dead-letters.md); held "
+        "records are not.",
+        why="Kafka has the topic's retention, for all its readers alike.",
     )
     share_auto_offset_reset: str = row(
         default="latest",

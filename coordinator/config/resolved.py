@@ -79,6 +79,7 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
     if bounds is not None:
         bounds.clamp(values)
     _check_heartbeat(values)
+    _check_ttl(values)
     return GroupConfig(**values)
 
 
@@ -146,4 +147,16 @@ def _check_heartbeat(values: Mapping[str, Any]) -> None:
             other="share.session.timeout.ms",
             other_value=session,
             rule="the heartbeat interval must be shorter than the session timeout, best a third of it",
+        )
+
+
+def _check_ttl(values: Mapping[str, Any]) -> None:
+    ttl_ms, delay_ms = values["share_record_ttl_ms"], values["share_delivery_delay_ms"]
+    if ttl_ms is not None and ttl_ms <= delay_ms:
+        raise ConfigConflict(
+            key="share.record.ttl.ms",
+            value=ttl_ms,
+            other="share.delivery.delay.ms",
+            other_value=delay_ms,
+            rule="a record would be given up before it may be delivered; the ttl must be longer than the delay",
         )

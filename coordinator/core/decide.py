@@ -40,6 +40,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], commands.De
     commands.InitializePartitions: partitions.initialize_partitions,
     commands.MoveLogStarts: partitions.move_log_starts,
     commands.ArchiveGaps: partitions.archive_gaps,
+    commands.ArchiveExpired: partitions.archive_expired,
     commands.ArchiveDeletedTopics: partitions.archive_deleted_topics,
     commands.AcquirePlan: acquire_for_query.acquire_plan,
     commands.StartOrReclaimPlan: reclaim_plan.start_or_reclaim_plan,

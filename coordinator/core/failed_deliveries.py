@@ -42,7 +42,7 @@ from coordinator.protocol.values import GIVES_BACK, AcknowledgeType, Disposition
 SAMPLE = 20
 """A report counts all records that were given up, and names up to this many ranges of offsets."""
 
-_DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
+_DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED, Disposition.TTL})
 _ARCHIVED = RecordState.ARCHIVED
 _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 

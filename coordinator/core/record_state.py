@@ -59,6 +59,7 @@ class Event(Enum):
     COMPLETE = "complete"
     LOG_START = "log start moved"
     MISSING = "not in the log"
+    EXPIRE = "older than its ttl"
     WRITE_DEAD_LETTER = "dead letter written"
 
 
@@ -98,6 +99,8 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.COMPLETE): S.ACKNOWLEDGED,
     (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
     (S.AVAILABLE, E.REJECT): S.ARCHIVING,
+    # it waited for too long
+    (S.AVAILABLE, E.EXPIRE): S.ARCHIVING,
     # its dead letter
     (S.ARCHIVING, E.WRITE_DEAD_LETTER): S.ARCHIVED,
     # the log never had it, or moved away under it

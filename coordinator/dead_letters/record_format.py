@@ -28,6 +28,9 @@ has none of the three lacks its record."""
 
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
+TTL_MESSAGE = "The record is older than share.record.ttl.ms."
+MESSAGES = {Disposition.REJECTED: REJECTED_MESSAGE, Disposition.TTL: TTL_MESSAGE}
+"""The messages of dead letters whose reason nobody has given; others get LIMIT_MESSAGE."""
 LONGEST_MESSAGE_BYTES = 8 * 1024
 """A reason is cut to this many bytes in a dead letter, whoever writes it: a longer one could leave no room even for a
 dead letter without its record. Reasons that go through the coordinator are shorter: LONGEST_REASON characters
@@ -78,7 +81,7 @@ def dead_letter(
     kept in order before ours; those of an earlier dead letter are dropped; None: they are not known. ``timestamp_ms``:
     the record's; None or negative: it is not known, and has no header. ``copy`` False
     (errors.deadletterqueue.copy.record.enable): our headers only, as Kafka writes it by default."""
-    said = message or (REJECTED_MESSAGE if disposition is Disposition.REJECTED else LIMIT_MESSAGE)
+    said = message or MESSAGES.get(disposition, LIMIT_MESSAGE)
     ours: tuple[Header, ...] = (
         (TOPIC, _text(origin.topic)),
         (PARTITION, _text(origin.partition)),

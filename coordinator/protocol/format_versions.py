@@ -19,13 +19,13 @@ PROTOCOL_HEADER = "sharegroup-protocol"
 REQUEST_ID_HEADER = "sharegroup-request"
 """The gRPC header with the id of a request, the same for all its tries."""
 
-SQLITE_SCHEMA = 7
+SQLITE_SCHEMA = 8
 """Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 
 SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
 """Versions of SQLite state files that this version reads. An older file first gets SQLITE_SCHEMA."""
 
-STATE_RECORDS = 6
+STATE_RECORDS = 7
 """Version of sharegroup's own records in the state topic: the first two bytes of each value, as in Kafka's records."""
 
 STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)

@@ -109,8 +109,8 @@ class LeftOut(Message, frozen=True, tag=False):
 
 
 class GivenUp(Message, frozen=True, tag=False):
-    """How many records were given up at the limit of tries for one reason, which is a Disposition in lower case.
-    ``sample``: the first ranges of them, as (topic, partition, first, last)."""
+    """How many records were given up at the limit of tries, or for their age, for one reason, which is a Disposition in
+    lower case. ``sample``: the first ranges of them, as (topic, partition, first, last)."""
 
     disposition: str
     count: int

@@ -125,15 +125,17 @@ GIVES_BACK = frozenset({AcknowledgeType.RELEASE, AcknowledgeType.DEFER})
 class Disposition(IntEnum):
     """The reason why a record is archived (KIP-1317's idea; the numbers are ours).
 
-    NONE: the log does not hold the record. REJECTED: the holder rejected the record. The others are for records that
-    used up their tries: DELIVERY_LIMIT by a release or a failed trial, EXPIRED by a lock that ran out, and UNDECIDED in
-    a batch in explicit mode in which no sink decided them."""
+    NONE: the log does not hold the record. REJECTED: the holder rejected the record. TTL: the record waited for longer
+    than share.record.ttl.ms. The others are for records that used up their tries: DELIVERY_LIMIT by a release or a
+    failed trial, EXPIRED by a lock that ran out, and UNDECIDED in a batch in explicit mode in which no sink decided
+    them."""
 
     NONE = 0
     REJECTED = 1
     DELIVERY_LIMIT = 2
     EXPIRED = 3
     UNDECIDED = 4
+    TTL = 5
 
 
 LONGEST_REASON = 500

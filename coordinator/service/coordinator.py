@@ -118,8 +118,8 @@ class Coordinator:
             group_limits = GroupLimits(limits, lambda: len(self.runtime.served_groups()))
             self.service = CoordinatorService(self.runtime, self.watch, news, group_limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
-            every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.lost_logs.look_at_groups
-            self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=every_ms)
+            every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.look_at_groups
+            self._topics_look = RepeatedLook(look, "the topics and ttls of groups", interval_ms=every_ms)
             self._queues = DeadLetterTopicLook(self.runtime, self.cluster)
             self._queues_look = RepeatedLook(self._queues.look, "the dead letter topics", interval_ms=EVERY_MS)
             if self._metrics is not None:

@@ -68,7 +68,7 @@ class DeadLetter:
     delivery_count: int
     message: str
     disposition: str
-    """rejected, delivery_limit, expired or undecided; empty if Kafka's own queue wrote the dead letter."""
+    """rejected, delivery_limit, expired, undecided or ttl; empty if Kafka's own queue wrote the dead letter."""
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]

@@ -26,13 +26,14 @@ _OUTCOMES = {
     "given up at the limit of tries": GIVEN_UP,
     "lock lost, and given up at the limit of tries": GIVEN_UP,
     "undecided, and given up at the limit of tries": GIVEN_UP,
+    "waited for longer than share.record.ttl.ms": GIVEN_UP,
     "archived by an administrator": "archived by an administrator",
 }
 """The last event of a record's history -> its outcome."""
 
 
 class Outcome(NamedTuple):
-    """A record that left the group. ``outcome``: accepted, rejected, or given up at the limit of its tries;
+    """A record that left the group. ``outcome``: accepted, rejected, or given up at the limit of its tries or its age;
     ``delivery_count``: that of its last delivery; ``reason``: that of its dead letter; empty: it has none, and the
     group keeps no reason."""
 

@@ -187,6 +187,26 @@ class ArchiveGaps(Request[Done], frozen=True):
     gaps: tuple[OffsetRange, ...]
 
 
+class ExpiredRecords(Message, frozen=True, tag=False):
+    """The records of a share partition below ``end`` are older than share.record.ttl.ms. Its log was read over the
+    offsets from ``read_from`` to ``read_end`` (exclusive)."""
+
+    topic_id: str
+    partition: int
+    end: int
+    read_from: int
+    read_end: int
+
+
+class ArchiveExpired(Request[Done], frozen=True):
+    """Archive the AVAILABLE records that are older than ``ttl_ms``, but none if the group has another ttl by now.
+    Records that were never acquired are archived as far as the log was read; at the ``gaps`` it has no record."""
+
+    ttl_ms: int
+    expired: tuple[ExpiredRecords, ...]
+    gaps: tuple[OffsetRange, ...] = ()
+
+
 class AssignPartitions(Request[Done], frozen=True):
     """Assign the partitions to the group's ShareConsumers anew if members, subscriptions or partitions have changed,
     and share.assignment.interval.ms has passed since the last assignment."""

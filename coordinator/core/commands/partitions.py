@@ -1,17 +1,19 @@
 """Commands on share partitions: initialization (KIP-932, "Initialization of share partitions"), log starts that move,
-deleted topics, and gaps."""
+deleted topics, gaps, and records that waited for too long."""
 
 from __future__ import annotations
 
-from coordinator.core.changes import Changes, moved
+from coordinator.core.changes import Changes, archived, moved
 from coordinator.core.commands import (
     ArchiveDeletedTopics,
+    ArchiveExpired,
     ArchiveGaps,
     Decision,
     DeletedTopicsArchived,
     InitializePartitions,
     MoveLogStarts,
 )
+from coordinator.core.commands.acquisition import held_back
 from coordinator.core.failed_deliveries import data_lost, end_unknown, left_out_entry
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.log_records import LogStartMoved, PartitionInitialized, Record, TopicDeleted, TopicRegistered
@@ -20,7 +22,7 @@ from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import Done
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 
 def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision[Done]:
@@ -114,4 +116,32 @@ def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decisi
             if segment.run.state == RecordState.AVAILABLE:
                 assert partition is not None
                 changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.MISSING))
+    return Decision(tuple(changes.records()), Done())
+
+
+def archive_expired(group: ShareGroup, command: ArchiveExpired, now_ms: int) -> Decision[Done]:
+    """Archive the AVAILABLE records that are older than the group's ttl, also those that were never acquired, as far as
+    the log was read over them; offsets without a record are archived as such. While too many records wait for their
+    dead letters, nothing is archived, and nothing is acquired either."""
+    keys = {SharePartitionKey(each.topic_id, each.partition): each for each in command.expired}
+    found = [(group.partitions[key], of) for key, of in keys.items() if key in group.partitions]
+    if group.config.share_record_ttl_ms != command.ttl_ms or held_back(partition for partition, _ in found):
+        return Decision((), Done())
+    changes = Changes()
+    for partition, of in found:
+        for first, last, run in partition.runs.between(partition.start_offset, of.end - 1):
+            if run.state == RecordState.AVAILABLE:
+                expired = archived(run, Event.EXPIRE, group.config, Disposition.TTL)
+                changes.put(partition.key, first, last, expired)
+        at, end = partition.end_offset, min(of.end, of.read_end)
+        if at < of.read_from or partition.key.topic_id in group.gone:
+            continue  # the share partition was reset to offsets that were not read, or its records are counted already
+        gaps = sorted((gap.first, gap.last) for gap in command.gaps if gap.key == partition.key)
+        for first, last in (*gaps, (end, end)):
+            if at < min(first, end):
+                expired = archived(FRESH, Event.EXPIRE, group.config, Disposition.TTL)
+                changes.put(partition.key, at, min(first, end) - 1, expired)
+            if max(at, first) <= min(last, end - 1):
+                changes.put(partition.key, max(at, first), min(last, end - 1), moved(FRESH, Event.MISSING))
+            at = max(at, last + 1)
     return Decision(tuple(changes.records()), Done())

@@ -80,6 +80,7 @@ _GIVEN_UP = {
     Disposition.DELIVERY_LIMIT: "given up at the limit of tries",
     Disposition.EXPIRED: "lock lost, and given up at the limit of tries",
     Disposition.UNDECIDED: "undecided, and given up at the limit of tries",
+    Disposition.TTL: "waited for longer than share.record.ttl.ms",
 }
 
 

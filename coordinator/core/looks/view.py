@@ -53,13 +53,17 @@ class Subscribed(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTopics:
     """The topics that a group knows and that exist as far as it knows: names by id. ``past``: ids of topics that were
-    deleted, or that a newer topic of the same name replaced. ``topic_ids``: the ids are the cluster's own."""
+    deleted, or that a newer topic of the same name replaced. ``topic_ids``: the ids are the cluster's own.
+    ``waits_from``: if the group has share.record.ttl.ms, the first offset that is AVAILABLE or held, and the first that
+    was never acquired; else empty."""
 
     group_id: str
     topic_ids: bool
     read_committed: bool
     topics: Mapping[str, str]
     past: frozenset[str]
+    record_ttl_ms: int | None
+    waits_from: Mapping[SharePartitionKey, tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +150,18 @@ def _known(group: ShareGroup) -> dict[str, Any]:
         "read_committed": group.config.share_isolation_level == "read_committed",
         "topics": {topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
         "past": past_ids(group),
+        "record_ttl_ms": group.config.share_record_ttl_ms,
+        "waits_from": {} if group.config.share_record_ttl_ms is None else _waits_from(group),
     }
+
+
+def _waits_from(group: ShareGroup) -> dict[SharePartitionKey, tuple[int, int]]:
+    found = {}
+    for key, partition in group.partitions.items():
+        front = None if partition.acquired_count else next(partition.runs.all_available(), None)
+        first = partition.end_offset if front is None else front.first
+        found[key] = partition.start_offset if partition.acquired_count else first, partition.end_offset
+    return found
 
 
 def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey] | None:

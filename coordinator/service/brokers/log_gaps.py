@@ -78,6 +78,23 @@ class LogGaps:
                 self._remember(log_range)
         return tuple(found)
 
+    def read(
+        self, ranges: Iterable[LogRange], *, read_committed: bool
+    ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+        """The parts of the ranges over which their logs were read, and the gaps in these parts."""
+        read: list[OffsetRange] = []
+        gaps: list[OffsetRange] = []
+        for of, seen in self._looked_at(ranges, read_committed=read_committed):
+            if seen.first < seen.end:
+                first, last = max(of.offsets.first, seen.first), min(of.offsets.last, seen.end - 1)
+                read.append(of.offsets._replace(first=first, last=last))
+                gaps += _between(of, seen)
+        return tuple(read), tuple(gaps)
+
+    def is_left_alone(self, key: SharePartitionKey) -> bool:
+        """Whether this log could not be read at the last attempt, or not all of it."""
+        return key in self._failed
+
     def _remember(self, log_range: LogRange) -> None:
         now_s = time.monotonic()
         if len(self._known) >= self._sweep_at:

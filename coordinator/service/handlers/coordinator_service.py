@@ -65,6 +65,7 @@ from coordinator.service.handlers.open_sink import open_sink
 from coordinator.service.questions.lags import with_lag
 from coordinator.service.questions.lost_logs import LostLogs
 from coordinator.service.questions.plan_gaps import PlanGaps
+from coordinator.service.questions.record_ttl import RecordTtl, ends_of_older
 from coordinator.service.questions.remade_topics import RemadeTopics
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import PartitionedRuntime
@@ -110,6 +111,7 @@ class CoordinatorService(Handlers):
         self._asked_ahead = AskedAhead(runtime.clock.now_ms)
         self._plan_gaps = PlanGaps(watch)
         self.lost_logs = LostLogs(runtime, watch)
+        self._record_ttl = RecordTtl(runtime, watch)
         self._remade_topics = RemadeTopics(watch)
         self._once = LogOnce(_log)
         super().__init__(
@@ -131,6 +133,11 @@ class CoordinatorService(Handlers):
                 StageRuns: self._stage,
             }
         )
+
+    def look_at_groups(self) -> None:
+        """Archive what groups had of deleted topics, and what is expired where nobody acquires."""
+        self.lost_logs.look_at_groups()
+        self._record_ttl.look_at_groups()
 
     # --- members
 
@@ -297,24 +304,23 @@ class CoordinatorService(Handlers):
     def _facts(
         self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
-        """The facts of the partitions, with ends that leave out records that are not old enough to be delivered."""
-        facts = self._newest_facts(request, view, partitions, may_wait=may_wait)
+        """The facts of the partitions, with what is expired, and ends that leave out records that are not old enough to
+        be delivered."""
+        facts = self._record_ttl.add_to(self._newest_facts(request, view, partitions, may_wait=may_wait), view)
         return self._without_delayed(view, facts) if view.delivery_delay_ms else facts
 
     def _without_delayed(self, view: GroupView, facts: Facts) -> Facts:
-        """The facts with the ends of the records that are old enough. The brokers' time index has the first offset
-        with a younger record: all before it are older. A record after an older one with a later timestamp waits for
-        that one. Of a partition whose leader does not answer, nothing fresh is delivered."""
+        """The facts with the ends of the records that are old enough. A record after an older one with a later
+        timestamp waits for that one. Of a partition whose leader does not answer, nothing fresh is delivered."""
         ends, fresh = dict(facts.ends), {}
         for p in facts.partitions:
             first = view.fetch_from.get((p.topic_id, p.partition), facts.log_starts.get(p.topic_partition, 0))
             if ends.get(p.topic_partition, 0) > first:
                 fresh[p.topic_partition] = first
-        younger_ms = int(time.time() * 1000) - view.delivery_delay_ms + 1
-        asked = self._watch.cluster.answered_offsets
-        younger, _ = asked(fresh, younger_ms, read_committed=view.read_committed) if fresh else ({}, set())
+        known, committed = {where: ends[where] for where in fresh}, view.read_committed
+        older = ends_of_older(self._watch.cluster, known, view.delivery_delay_ms, read_committed=committed)
         for where, first in fresh.items():
-            ends[where] = min(ends[where], max(first, younger.get(where, first)))
+            ends[where] = max(first, older.get(where, first))
         return dataclasses.replace(facts, ends=ends, delayed=any(ends[each] < facts.ends[each] for each in fresh))
 
     def _newest_facts(

@@ -34,7 +34,7 @@ _COUNTERS = {
     ),
     "given_up": (
         "share_group_given_up_records",
-        "Records that were given up at the delivery limit, by the reason that their dead letters have.",
+        "Records that were given up at the delivery limit or for their age, by the reason in their dead letters.",
         ("group", "disposition"),
     ),
     "removed": (
@@ -138,7 +138,7 @@ class Counters:
             self._begun.add(group_id)
             for ack_type in ("accept", "release", "reject"):
                 self._count("acknowledged", group_id, ack_type, number=0)
-            for disposition in ("delivery_limit", "expired", "undecided"):
+            for disposition in ("delivery_limit", "expired", "undecided", "ttl"):
                 self._count("given_up", group_id, disposition, number=0)
         if count.name == "held":
             self._add_busy(group_id, count)

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config.group_keys import DELIVERY_DELAY
+from coordinator.config.group_keys import DELIVERY_DELAY, RECORD_TTL
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
+    ArchiveExpired,
     ArchiveGaps,
     AssignPartitions,
     CompletePlan,
@@ -82,7 +83,8 @@ class Facts:
 
     ``gaps``: quarantined offsets without a record. ``processed``: the plan to complete had a record.
     ``undecided_gaps``: offsets without a record among those that no sink decided; ``undecided_left``: how many of these
-    offsets must still be read. ``of_plan``: what the logs of the plan to complete hold now, where that matters."""
+    offsets must still be read. ``of_plan``: what the logs of the plan to complete hold now, where that matters.
+    ``expired``: what is older than the group's ttl; ``expired_left``: some of that must still be read."""
 
     partitions: list[TopicIdPartition]
     log_starts: Mapping[TopicAndPartition, int]
@@ -93,6 +95,8 @@ class Facts:
     undecided_gaps: tuple[OffsetRange, ...] = ()
     undecided_left: int = 0
     of_plan: tuple[PartitionBounds, ...] = ()
+    expired: ArchiveExpired | None = None
+    expired_left: bool = False
 
 
 def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
@@ -187,6 +191,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
         # Partitions and topics that were added after the join begin at their earliest record.
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
+        yield from _expire(facts)
         reply = yield from ask(
             with_facts(
                 AcquirePlan,
@@ -199,7 +204,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
             reply,
             given_up=given_up,
             outcomes=outcomes,
-            limited_by=_limited_by(reply, facts),
+            **_limited_by(reply, facts),
             breaker=open_breaker(group, group.members[request.member_id]),
             **_altered(group, request.start),
         )
@@ -247,21 +252,41 @@ def acquire_records(request: AcquireRecords, facts: Facts, *, beyond: bool = Fal
         known = _existing(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
+        yield from _expire(facts)
         yield from ask(AssignPartitions())
         within = bounds(known, facts, None)
         reply = yield from ask(with_facts(AcquireForConsumer, request, bounds=within, beyond=beyond))
         level, ordered = group.config.share_isolation_level, group.config.is_ordered
-        limited_by = _limited_by(reply, facts)
-        return msgspec.structs.replace(
-            reply, errors=errors, isolation_level=level, ordered=ordered, limited_by=limited_by
-        )
+        limits = _limited_by(reply, facts)
+        return msgspec.structs.replace(reply, errors=errors, isolation_level=level, ordered=ordered, **limits)
 
     return transaction
 
 
-def _limited_by(reply: PlanReply | AcquiredReply, facts: Facts) -> str:
+def _limited_by(reply: PlanReply | AcquiredReply, facts: Facts) -> dict[str, Any]:
+    """Returns why nothing was acquired, if the age of records is the reason, as fields of the reply. While expired
+    records are left, an AvailableNow run has to ask again: others may lie behind them."""
     acquired = reply.plan.plan_id if isinstance(reply, PlanReply) else reply.plan_id
-    return reply.limited_by or (DELIVERY_DELAY if facts.delayed and not acquired else "")
+    if acquired or reply.held_back or reply.limited_by:
+        return {}
+    if facts.expired_left:
+        return {"limited_by": RECORD_TTL, "retry_ms": 1}
+    return {"limited_by": DELIVERY_DELAY} if facts.delayed else {}
+
+
+def _expire(facts: Facts) -> TransactionSteps[None]:
+    if facts.expired is not None:
+        yield from ask(facts.expired)
+
+
+def archive_expired(facts: Facts) -> Transaction[None]:
+    """Archive what is expired, within what the logs hold now."""
+
+    def transaction(group: ShareGroup) -> TransactionSteps[None]:
+        yield from move_log_starts(_existing(group, facts), facts)
+        yield from _expire(facts)
+
+    return transaction
 
 
 def acknowledge_only(request: AcquireRecords) -> Transaction[AcquiredReply]:

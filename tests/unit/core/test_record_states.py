@@ -47,6 +47,7 @@ MOVES = {
     (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
     (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
+    (S.AVAILABLE, E.EXPIRE): S.ARCHIVING,
 }
 """Archived is reached by way of ARCHIVING, in one step where no dead letter is wanted (KIP-1191). Moves of queries are
 ours: a query whose lock ran out, and whose records no member took, completes or reclaims its batch all the same. A

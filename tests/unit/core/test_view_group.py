@@ -120,6 +120,8 @@ def test_a_view_has_all_that_is_known_to_a_member() -> None:
         plan=frozenset({("orders", TOPIC_ID, 0), ("orders", TOPIC_ID, 1)}),
         to_check=frozenset(),
         delivery_delay_ms=0,
+        record_ttl_ms=None,
+        waits_from={},
         quarantined=(),
         unproven=(),
         undecided=(),

@@ -166,6 +166,7 @@ OF_GROUP = {
     ("given_up_records_total", "delivery_limit"): 1,
     ("given_up_records_total", "expired"): 0,
     ("given_up_records_total", "undecided"): 0,
+    ("given_up_records_total", "ttl"): 0,
     ("dead_letter_queue_records_total",): 3,
     ("plan_reclaims_total",): LIMIT,
     ("left_out_records_total", "cut"): 9,
