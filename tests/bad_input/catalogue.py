@@ -228,6 +228,7 @@ GROUPS = [
             *("share.heartbeat.interval.ms=60000", "share.heartbeat.interval.ms=45000", "share.delivery.count.limit=1"),
             *("share.delivery.count.limit=unlimited", "share.delivery.limit=5", "share.isolation.level=committed"),
             *("share.auto.offset.reset=none", "share.auto.offset.reset=by_duration:1h"),
+            *(f"share.record.ttl.ms={ttl}" for ttl in ("0", "1h", "-1")),
             *("share.acknowledgement.mode=auto", "share.release.backoff.multiplier=0.5"),
             *("share.release.backoff.ms=PT30S", "share.state.store=postgres://db", "share.state.store=state.db"),
             *("share.state.store=sqlite://state.db", "share.state.store=kafka:", "share.group.id=billing"),
@@ -237,7 +238,8 @@ GROUPS = [
             *("errors.deadletterqueue.topic=dlq", "errors.deadletterqueue.max.reject.ratio=50%"),
             *("errors.tolerance=all", "share.renew.acknowledge.enable=1"),
         ),
-    )
+    ),
+    sources("a ttl within the delivery delay", {"share.record.ttl.ms": "60000", "share.delivery.delay.ms": "60000"}),
 ]
 COORDINATORS = [
     *map(

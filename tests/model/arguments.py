@@ -44,14 +44,16 @@ class LockConfigs:
 
 @dataclass(frozen=True)
 class FlowConfigs:
-    """A group's limits on what is acquired; None: no limit."""
+    """A group's limits on what is acquired, and how long a record may wait; None: no limit."""
 
     paused: str = ""
     rate: int | None = None
     in_flight: int | None = None
+    ttl_ms: int | None = None
 
     def texts(self) -> dict[str, str]:
         limits = {"share.max.records.per.second": self.rate, "share.max.in.flight.records": self.in_flight}
+        limits |= {"share.record.ttl.ms": self.ttl_ms}
         return {"share.paused.topics": self.paused, **{key: str(most or "") for key, most in limits.items()}}
 
 

@@ -11,6 +11,7 @@ from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
     ArchiveDeletedTopics,
+    ArchiveExpired,
     ArchiveGaps,
     CompletePlan,
     Expire,
@@ -57,8 +58,10 @@ def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> N
         for first, last, run in record.runs:
             known = list(partition.runs.between(first, last))
             if not known:
-                assert (first, run.state) == (fresh, RecordState.ACQUIRED), f"{first}-{last}: an offset was skipped"
-                assert (run.delivery_count, run.failures, run.releases) == (1, 0, 0)
+                expires = isinstance(command, ArchiveExpired)
+                states = (RecordState.ARCHIVING, RecordState.ARCHIVED) if expires else (RecordState.ACQUIRED,)
+                assert first == fresh and run.state in states, f"{first}-{last}: an offset was skipped"
+                assert (run.delivery_count, run.failures, run.releases) == (0 if expires else 1, 0, 0)
                 fresh = last + 1
                 continue
             assert sum(s.last - s.first + 1 for s in known) == last - first + 1, f"{first}-{last} is known in part"
@@ -170,7 +173,7 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
     """By its holder or its sink, by Kafka's limit for ShareConsumers, or by a failed trial; a query's failures alone
     never do."""
     plan = group.plans.get(was.plan_id or 0)
-    if isinstance(command, ArchiveGaps):
+    if isinstance(command, ArchiveGaps | ArchiveExpired):
         assert was.state == RecordState.AVAILABLE
     elif isinstance(command, Acknowledge):
         assert was.state in HELD

@@ -24,6 +24,7 @@ from tests.model.state import (
     IN_PROGRESS,
     PARTITIONS,
     TERMINAL,
+    TTL,
     Backoff,
     Key,
     Member,
@@ -495,6 +496,23 @@ class Naive:
         for offset, record in self.partitions[index].records.items():
             if first <= offset <= last and offset >= self.partitions[index].start and record.state == AVAILABLE:
                 self.archive((index, offset), record)
+        self.settle()
+
+    def too_old(self, index: int, end: int, read: range, gaps: set[int]) -> None:
+        """What is too old is given up, unless a member holds it; an offset without a record is not too old."""
+        partition = self.partitions[index]
+        waiting = [o for o, r in partition.records.items() if partition.start <= o < end and r.state == AVAILABLE]
+        for offset in waiting:
+            self.give_up((index, offset), partition.records[offset], TTL)
+        self.met["held, and too old"] += any(r.state in HELD and o < end for o, r in partition.records.items())
+        if partition.end >= read.start and index // PARTITIONS not in self.deleted:
+            for offset in range(partition.end, min(end, read.stop)):
+                record = partition.records[offset] = Record(AVAILABLE)
+                if offset in gaps:
+                    self.archive((index, offset), record)
+                else:
+                    self.give_up((index, offset), record, TTL)
+                partition.end = offset + 1
         self.settle()
 
     def reloaded(self, now_ms: int) -> None:

@@ -14,10 +14,12 @@ from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     ArchiveDeletedTopics,
+    ArchiveExpired,
     ArchiveGaps,
     AssignPartitions,
     CompletePlan,
     DeadLettersWritten,
+    ExpiredRecords,
     InitializePartitions,
     MarkDeadLettersWritten,
     PartitionStart,
@@ -123,6 +125,17 @@ class Steps(MemberSteps):
             f"gap {index} {first} {last}",
             ArchiveGaps(gaps=(OffsetRange(*share_partition_key(index), first, last),)),
             lambda: self.model.archive_gap(index, first, last),
+        )
+
+    def too_old(self, index: int, end: int, read: range, gaps: set[int]) -> None:
+        """The brokers say that the records below ``end`` are too old; the log was read over these offsets."""
+        of = share_partition_key(index)._asdict()
+        expired = ExpiredRecords(**of, end=end, read_from=read.start, read_end=read.stop)
+        without = tuple(OffsetRange(*share_partition_key(index), gap, gap) for gap in sorted(gaps))
+        self.both(
+            f"too-old {index} {end} {read} {gaps}",
+            ArchiveExpired(ttl_ms=self.flow.ttl_ms or 0, expired=(expired,), gaps=without),
+            lambda: self.model.too_old(index, end, read, gaps),
         )
 
     def config(

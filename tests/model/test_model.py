@@ -12,7 +12,7 @@ from coordinator.protocol.errors import InvalidRecordState
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.model.state import Refused
-from tests.model.walk import DEFERRING, FLOWING, ORDERED, Walk
+from tests.model.walk import DEFERRING, EXPIRING, FLOWING, ORDERED, Walk
 
 STEPS = 1_500
 SEEDS_TO_FIND_A_MISTAKE = 150
@@ -114,6 +114,12 @@ def test_walks_of_groups_with_limits_meet_each_limit(kind: int) -> None:
     met = seen_from(kind, 3)
     assert all(met[f"limited by {key}"] for key in LIMITS), met
     assert met["acquired up to a limit"], met
+
+
+@pytest.mark.parametrize("kind", [EXPIRING, EXPIRING + ORDERED, EXPIRING + FLOWING])
+def test_walks_give_up_what_is_too_old_and_not_held(kind: int) -> None:
+    met = seen_from(kind, 3)
+    assert met["given up 5"] and met["held, and too old"], met
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -29,6 +30,9 @@ DEFERRING = 2 * ORDERED
 FLOWING = 2 * DEFERRING
 """From this seed on the groups of all these kinds have limits on what is acquired."""
 
+EXPIRING = 2 * FLOWING
+"""From this seed on records that waited for too long are given up, in groups of all these kinds."""
+
 BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
 """The clock of an owner may be this far behind the clock of the owner before; with the last number it begins at 0."""
 
@@ -40,7 +44,8 @@ class Walk:
         self.chance = random.Random(seed)
         self.is_ordered = seed % DEFERRING >= ORDERED
         self.defers = (5,) if seed % FLOWING >= DEFERRING else ()
-        self.has_limits = seed >= FLOWING
+        self.has_limits = seed % EXPIRING >= FLOWING
+        self.expires = seed >= EXPIRING
         self.steps = Steps()
         self.steps.order = "partition" if self.is_ordered else "none"
         self.seen = self.steps.seen
@@ -57,6 +62,7 @@ class Walk:
     def step(self) -> None:
         self.steps.make_topic_if_forgotten()
         actions = ACTIONS_IN_ORDER if self.is_ordered else ACTIONS
+        actions = {**actions, "too_old": 6} if self.expires else actions
         action = self.chance.choices(tuple(actions), weights=tuple(actions.values()))[0]
         getattr(self, action)()
         self.steps.comparison.compare()
@@ -194,6 +200,16 @@ class Walk:
         first = self.steps.model.partitions[index].start + self.chance.randint(-1, 12)
         self.steps.gap(index, first, first + self.chance.choice((0, 0, 1, 5)))
 
+    def too_old(self) -> None:
+        """Mostly the log was read over all that is too old, and has a gap or none."""
+        index = self._index()
+        partition = self.steps.model.partitions[index]
+        log_end = max(partition.end, self.steps.core.ends[index])
+        end = min(log_end, partition.start + self.chance.choice((1, 3, 8, 40)))
+        first = partition.end + self.chance.choice((0, 0, 0, 0, -2, 1))
+        read = range(first, max(first, end - self.chance.choice((0, 0, 0, 2))))
+        self.steps.too_old(index, end, read, {offset for offset in read if self.chance.random() < 0.2})
+
     def config(self) -> None:
         limit, base = self.chance.choice((2, 3, 5, 5, 10)), self.chance.choice((5, 30, 100_000))
         sinks = SinkConfigs(
@@ -212,7 +228,9 @@ class Walk:
         mode, order = self.chance.choice(("batch_optimized", "record_limit")), ""
         if self.is_ordered and self.chance.random() < 0.3:
             order = self.chance.choice(("partition", "partition", "none"))
-        self.steps.config(limit, base, mode, sinks, locks, order, self._flow() if self.has_limits else None)
+        flow = self._flow() if self.has_limits else FlowConfigs()
+        flow = replace(flow, ttl_ms=60_000 if self.expires else None)
+        self.steps.config(limit, base, mode, sinks, locks, order, flow)
 
     def _flow(self) -> FlowConfigs:
         return FlowConfigs(
