@@ -47,7 +47,7 @@ class Acknowledgements:
 
     def __init__(self, membership: Membership) -> None:
         self.callback: AcknowledgementCallback | None = None
-        self._membership = membership
+        self._membership, self._metrics = membership, membership.metrics
         self._worker = Worker("share-acknowledgements")
         self._sent: deque[tuple[Sending, Future[dict[Key, str]]]] = deque()
         self._answered: deque[tuple[Sending, Errors]] = deque()
@@ -59,7 +59,7 @@ class Acknowledgements:
     def send(self, sending: Sending) -> Future[dict[Key, str]]:
         """Send the acknowledgements later. The future gets the errors by partition."""
         future = self._worker.submit(lambda: acknowledged(self._membership, sending))
-        self._sent.append((sending, future))
+        self.ride(sending, future)
         return future
 
     def send_soon(self, take: Callable[[], Sending]) -> None:
@@ -73,7 +73,7 @@ class Acknowledgements:
         self.lingers = False  # first: what comes from now on is sent by the next call
         if sending := take():
             answer: Future[dict[Key, str]] = Future()
-            self._sent.append((sending, answer))
+            self.ride(sending, answer)
             answer.set_result(acknowledged(self._membership, sending))
 
     def call(self, function: Callable[[], object]) -> Future[object]:
@@ -81,7 +81,8 @@ class Acknowledgements:
         return self._worker.submit(function)
 
     def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
-        """Track acknowledgements that another request carries. ``answer`` gets the errors by partition."""
+        """Track acknowledgements that a request carries. ``answer`` gets the errors by partition."""
+        self._metrics.acknowledged(sum(sending.counts.values()))
         self._sent.append((sending, answer))
 
     def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
@@ -98,6 +99,8 @@ class Acknowledgements:
         while self._sent and self._sent[0][1].done():
             sending, future = self._sent.popleft()
             self._answered.append((sending, future.result()))
+            if refused := sum(count for key, count in sending.counts.items() if key in future.result()):
+                self._metrics.refused(refused)
         settled = list(self._answered)
         self._answered.clear()
         return settled

@@ -191,6 +191,9 @@ class AsyncShareConsumer:
     async def acquisition_lock_timeout_ms(self) -> int | None:
         return await self._call(self._consumer.acquisition_lock_timeout_ms)
 
+    async def metrics(self) -> dict[str, float]:
+        return self._consumer.metrics()
+
     async def set_sasl_credentials(self, username: str, password: str) -> None:
         self._consumer.set_sasl_credentials(username, password)
 

@@ -116,6 +116,7 @@ class ShareConsumer:
         self._implicit = None if options.explicit else ImplicitInFlight()
         self._in_flight: InFlight | ImplicitInFlight = self._explicit or self._implicit or ImplicitInFlight()
         self._membership = Membership(options)
+        self._metrics = self._membership.metrics
         self._serve = partial(_serve, self._callbacks, options)
         self._waiting = Waiting(self._serve if self._callbacks else None)
         self._acknowledgements = Acknowledgements(self._membership)
@@ -198,7 +199,7 @@ class ShareConsumer:
             WakeupException: another thread called :meth:`wakeup`."""
         before = None
         try:
-            with self._inside.enter():
+            with self._inside.enter(), self._metrics.polling():
                 before = self._hand_over.returned
                 seconds = timeout_seconds(timeout)
                 self._serve()
@@ -249,6 +250,7 @@ class ShareConsumer:
         with self._changing:
             self._in_flight.add(self._taking)
         self._hand_over.add(list(chain.from_iterable(run.messages for run in self._taking)))
+        self._metrics.consumed(sum(map(len, self._taking)))
         self._taking = []
 
     def _go_on(self) -> None:
@@ -528,6 +530,12 @@ class ShareConsumer:
         return renewed
 
     # --- the rest
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the consumer's metrics by the names of Kafka's Java client (docs/do/share-consumer.md). Any thread
+        may call this, also after close()."""
+        self.check_process()
+        return self._metrics.values()
 
     def check_process(self) -> None:
         """Raises UsedAfterFork in a fork of the process that made the consumer."""

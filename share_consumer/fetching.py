@@ -53,13 +53,15 @@ for records. Without this wait, records that no program has seen would lose a tr
 @dataclass(slots=True)
 class FetchAnswer:
     """The reply to one request for records. ``acquired`` None: no records came; ``error``: why. ``records``: how many
-    were acquired and read; ``took_s``: seconds to acquire and read them, of which ``read_s`` to read them. ``is_part``:
-    the reply has only a part of an acquisition. ``ordered``: the group of the acquired records is ordered."""
+    were acquired and read, of ``nbytes`` in all; ``took_s``: seconds to acquire and read them, of which ``read_s`` to
+    read them. ``is_part``: the reply has only a part of an acquisition. ``ordered``: the group of the acquired records
+    is ordered."""
 
     acquired: Acquired | None = None
     error: BaseException | None = None
     lock_timeout_ms: int = 0
     records: int = 0
+    nbytes: int = 0
     took_s: float = 0.0
     read_s: float = 0.0
     is_part: bool = False
@@ -87,7 +89,7 @@ class Fetcher:
         self._options = options
         self._outage_timeout_ms = options.outage_timeout_ms
         self._ahead, self._acquired = ahead, acquired
-        self._membership = membership
+        self._membership, self._metrics = membership, membership.metrics
         self._after = ""
         self._level, self._ordered = "", False
         self._pause_s = 0.0
@@ -146,6 +148,7 @@ class Fetcher:
             self._level, self._ordered = reply.isolation_level or session.isolation_level, reply.ordered
             self._read_all(fetched.acquired, fetched)
             fetched.took_s = time.monotonic() - began_s
+        self._count(time.monotonic() - began_s, fetched)
 
     def _read_rest(self, fetched: FetchAnswer) -> bool:
         if self._closed.is_set():
@@ -157,12 +160,17 @@ class Fetcher:
         fetched.lock_timeout_ms = int(rest.lock_s * 1000)
         self._read_all(rest, fetched)
         fetched.took_s = fetched.read_s
+        self._count(fetched.read_s, fetched)
         return True
+
+    def _count(self, seconds: float, fetched: FetchAnswer) -> None:
+        records = sum(map(len, fetched.acquired.runs)) if fetched.acquired is not None else 0
+        self._metrics.fetched(seconds, records, fetched.nbytes)
 
     def _read_all(self, acquired: Acquired, fetched: FetchAnswer) -> None:
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         fetched.ordered, began_s = self._ordered, time.monotonic()
-        fetched.records = self._read(acquired)
+        fetched.records, fetched.nbytes = self._read(acquired)
         fetched.read_s = time.monotonic() - began_s
         fetched.is_part |= self._ahead.has_rest
         self._pause_s = 0.0
@@ -202,9 +210,9 @@ class Fetcher:
         except FencedMemberEpoch:  # by this member's own later join
             return self._membership.session(wanted.topics).call(question)
 
-    def _read(self, acquired: Acquired) -> int:
+    def _read(self, acquired: Acquired) -> tuple[int, int]:
         """Read the acquisition, or what arrives of it within PART_S. Returns the number of offsets read, without those
-        given up."""
+        given up, and the bytes of their records."""
         native = is_native()
         plans = acquired.partitions
         collector = collector_of(plans, native)
@@ -229,7 +237,8 @@ class Fetcher:
             else:
                 self._silent.read(plan)
         given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
-        return sum(last - first + 1 for plan in read for first, last, _ in plan.ranges) - sum(given_up)
+        offsets = sum(last - first + 1 for plan in read for first, last, _ in plan.ranges)
+        return offsets - sum(given_up), collector.nbytes
 
     def give_back(self, waited: tuple[PartitionAcks, ...] = ()) -> None:
         """Release the records that no poll has returned; their delivery does not count as a try. ``waited``:

@@ -18,6 +18,7 @@ from coordinator.client.session import MemberSession, RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Reply
 from coordinator.protocol.repeated_lines import LogOnce
+from share_consumer.metrics import Metrics
 from share_consumer.options import ConsumerOptions
 from share_source.application import program_name
 
@@ -30,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class Membership:
-    """The session of a consumer. Thread-safe. ``session`` makes the first connection."""
+    """The session of a consumer. Thread-safe. ``session`` makes the first connection. ``metrics``: the consumer's."""
 
     def __init__(self, options: ConsumerOptions) -> None:
         self.member_id = uuid.uuid4().hex
-        self._options = options
+        self._options, self.metrics = options, Metrics()
         self._changing = threading.Lock()
         self._client: CoordinatorClient | None = None
         self._session: MemberSession | None = None
@@ -134,4 +135,5 @@ class Membership:
             idle_after_s=self._options.max_poll_interval_ms / 1000 if topics else 0.0,
             lock_s=0.0 if self._session is None else self._session.lock_s,
             leaves_when_idle=not topics,
+            heard=self.metrics.heartbeat,
         )

@@ -29,5 +29,6 @@ class NativeCollector(RunCollector):
         return max(self.most_records - len(self.builder), 0) if self.builder.nbytes < self.most_bytes else 0
 
     def build(self) -> None:
+        self.nbytes += self.builder.nbytes
         for topic, partition, first, delivery_count, messages in self.builder.messages():
             self.add_run((topic, partition), first, delivery_count, messages)

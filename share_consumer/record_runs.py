@@ -147,13 +147,15 @@ def acks_of_runs(runs: Iterable[RecordRun], kind: AcknowledgeType) -> tuple[Part
 
 
 class RunCollector:
-    """Collects what the range reader reads, as the runs of a ShareConsumer."""
+    """Collects what the range reader reads, as the runs of a ShareConsumer. ``nbytes``: of the keys and values of what
+    was built; the compiled reader counts headers as well."""
 
     needs_timestamps = False
 
     def __init__(self, partitions: Iterable[PartitionPlan]) -> None:
         self._partitions = {(p.topic, p.partition): p for p in partitions}
         self._runs: dict[Key, list[RecordRun]] = {key: [] for key in self._partitions}
+        self.nbytes = 0
 
     def __len__(self) -> int:
         return sum(len(run) for runs in self._runs.values() for run in runs)
@@ -165,6 +167,7 @@ class RunCollector:
 
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
         at = 0
+        self.nbytes += sum(len(each) + len(each.key() or b"") for each in messages)
         for delivery_count, count in runs:
             read = messages if count == len(messages) else messages[at : at + count]
             at += count

@@ -46,6 +46,11 @@ class Sending:
         return self._records.keys()
 
     @property
+    def counts(self) -> dict[Key, int]:
+        """How many records of each partition have an acknowledgement."""
+        return {key: sum(of.last - of.first + 1 for of in batches) for key, batches in self._records.items()}
+
+    @property
     def offsets(self) -> dict[Key, set[int]]:
         return {
             key: {offset for of in batches for offset in range(of.first, of.last + 1)}

@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 LONGEST_WAIT_S = 1.0
 """One request waits up to this many seconds for records. A poll that timed out delays the next poll by no more than
 that."""
-SAMPLE = 16
-"""The mean record size is estimated from this many records of an answer."""
 
 
 class _Asked:
@@ -117,7 +115,8 @@ class Supply:
         if asked is not None:
             lock_s = fetched.lock_timeout_ms / 1000
             wanted = fetched.records if fetched.is_part else asked.wanted.records  # a part is all there was
-            self._pace.answered(wanted, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s, fetched.read_s)
+            bytes_each = fetched.nbytes / max(fetched.records, 1)
+            self._pace.answered(wanted, fetched.records, bytes_each, lock_s, fetched.took_s, fetched.read_s)
 
     # --- requests
 
@@ -222,12 +221,3 @@ class Supply:
             self._asked.now.set()
         self._fetcher.close()
         self._worker.close()
-
-
-def _bytes_each(fetched: FetchAnswer) -> float:
-    """Returns the mean size of a record in bytes, estimated from a sample."""
-    if fetched.acquired is None or not fetched.acquired.runs:
-        return 0.0
-    messages = fetched.acquired.runs[0].messages
-    sample = messages[:: max(len(messages) // SAMPLE, 1)]
-    return sum(map(len, sample)) / len(sample)

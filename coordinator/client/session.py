@@ -88,13 +88,15 @@ class MemberSession:
         idle_after_s: float = math.inf,
         lock_s: float = 0.0,
         leaves_when_idle: bool = False,
+        heard: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         """Joins the group at once. ``idle_after_s``: a member that sends no request for this long sends no heartbeats
         until its next request, so that its session ends and others get its partitions. It counts as idle only when the
         locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: how
         many seconds a lock lasts, for records that an earlier session acquired. ``member_name``, ``client_id``,
-        ``client_pid``: as in JoinGroup; without a process id, this process is named. Raises ShareGroupError if the join
-        failed, as of :meth:`CoordinatorClient.call`."""
+        ``client_pid``: as in JoinGroup; without a process id, this process is named. ``heard`` is called with the
+        seconds that each heartbeat's answer took. Raises ShareGroupError if the join failed, as of
+        :meth:`CoordinatorClient.call`."""
         self._client, self.group_id, self.member_id = client, group_id, member_id
         self._request = JoinGroup(
             group_id=group_id,
@@ -114,7 +116,7 @@ class MemberSession:
         self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
         self._told = ""
-        self._idle_after_s, self._leaves_when_idle = idle_after_s, leaves_when_idle
+        self._idle_after_s, self._leaves_when_idle, self._heard = idle_after_s, leaves_when_idle, heard
         self.lock_s, self._asked_s = lock_s, time.monotonic()
         self.rejoins, began_s = 0, time.monotonic()
         try:
@@ -264,6 +266,7 @@ class MemberSession:
             began_s = time.monotonic()
             try:
                 self._take(self.call(lambda who: Heartbeat(**who)), began_s)
+                self._heard(time.monotonic() - began_s)
             except ShareGroupError as error:
                 # A fence is raised by the next call; after other errors the next heartbeat retries.
                 if not self._closed.is_set():

@@ -135,6 +135,26 @@ def test_a_standalone_coordinator_serves_share_consumers(kafka, topic, make, tmp
         running.close()
 
 
+# --- metrics
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_metrics_count_what_the_program_got_and_acknowledged(kafka, topic, make, monkeypatch, native):
+    monkeypatch.setattr("share_consumer.fetching.is_native", lambda: native)
+    orders = topic()
+    kafka.produce(orders, [b"five!"] * 30, keys=["key"] * 30)
+    consumer = make(orders, share_heartbeat_interval_ms=100)
+    polled(consumer, 30)
+    consumer.commit_sync()
+    wait_until(lambda: consumer.metrics()["heartbeat-total"] > 0, what="a heartbeat is answered")
+    values = consumer.metrics()
+    totals = {name: value for name, value in values.items() if name.endswith("-total")}
+    assert (totals["records-consumed-total"], totals["acknowledgements-send-total"]) == (30, 30)
+    assert (totals["bytes-consumed-total"], totals["acknowledgements-error-total"]) == (30 * 8, 0)
+    assert totals["fetch-total"] >= 1 and 0 < values["fetch-latency-avg"] <= values["fetch-latency-max"]
+    assert 0 < values["records-consumed-rate"] <= 1.0 and values["last-heartbeat-seconds-ago"] >= 0
+
+
 # --- asyncio
 
 
