@@ -18,6 +18,7 @@ from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionPlan
 from coordinator.protocol.values import AcknowledgeType
 from share_consumer.message import Message
 from share_source.executor.range_cursor import Key, Run
+from share_source.executor.record_batches import content_bytes
 
 
 class HeldRange(NamedTuple):
@@ -167,7 +168,7 @@ class RunCollector:
 
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
         at = 0
-        self.nbytes += sum(len(each) + len(each.key() or b"") for each in messages)
+        self.nbytes += content_bytes(messages)
         for delivery_count, count in runs:
             read = messages if count == len(messages) else messages[at : at + count]
             at += count

@@ -40,6 +40,7 @@ class SourceOptions(GroupOptions):
     assign: dict[str, tuple[int, ...]] | None = None
     starting_offsets: str | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     include_headers: bool = False
@@ -68,6 +69,7 @@ class SourceOptions(GroupOptions):
             assign=assign,
             starting_offsets=parse_starting_offsets(given.get("startingoffsets"), topics, assign),
             max_offsets_per_trigger=count(given, "maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=count(given, "maxBytesPerTrigger"),
             min_partitions=count(given, "minPartitions"),
             max_records_per_partition=count(given, "maxRecordsPerPartition"),
             include_headers=flag(given, "includeHeaders", default=False),

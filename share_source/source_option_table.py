@@ -40,6 +40,15 @@ OPTIONS = (
         "no limit",
         "At most this many records in a batch, from all partitions together (but see share.acquire.mode).",
     ),
+    Option(
+        "maxBytesPerTrigger",
+        "no limit",
+        "About this many bytes of keys and values (and headers, with includeHeaders) in a batch: a target, not a "
+        "bound, and at least one record. The driver reads up to 64 records of each batch, and limits the next one by "
+        "their mean size; the first batch of a process has up to 1,000 records. With maxOffsetsPerTrigger the smaller "
+        "limit holds.",
+        "not there; Delta Lake's source has it",
+    ),
     Option(MEMBER_NAME.name, "the query's, else the application's", MEMBER_NAME.doc, "not there"),
     Option(
         "minPartitions",

@@ -32,6 +32,7 @@ from coordinator.protocol.messages import LatestOffsets, NextPlan, PartitionPlan
 from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.repeated_lines import LogOnce
 from share_source.application import application
+from share_source.driver.batch_bytes import BatchBytes
 from share_source.driver.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.driver.idle_pace import IdlePace
 from share_source.driver.left_out_lines import named_left_out, tell_breaker, warn_altered, warn_given_up, warn_left_out
@@ -104,6 +105,7 @@ class PlanReader(DataSourceStreamReader):
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._counts = QueryCounts()
         self._pace = IdlePace()
+        self._batch_bytes = BatchBytes(options.max_bytes_per_trigger)
         self._once = LogOnce(logger)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -119,7 +121,7 @@ class PlanReader(DataSourceStreamReader):
         with self._telling_the_group():
             offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
             session = self._joined_as(offset.member_id)
-            reply = self._within_the_rate(session, offset.plan_id, most)
+            reply = self._within_the_rate(session, offset.plan_id, self._batch_bytes.most(most))
             warn_given_up(self._options.group_id, reply.given_up)
             self._warn_altered(offset.plan_id, reply)
             self._counts.add(reply)
@@ -225,6 +227,7 @@ class PlanReader(DataSourceStreamReader):
         if offset != self._acquired:
             partitions = self._without_damage(session, reply.plan, level)
         plan_id = reply.plan.plan_id or offset.plan_id
+        self._batch_bytes.measure(self._task(self._ranges_of(partitions, plan_id), level))
         tasks = self._tasks(partitions, plan_id, level, ordered=reply.ordered)
         plan = self._plan_of_tasks(session, plan_id)
         return [TaskPartition(task, plan) for task in tasks]

@@ -43,6 +43,11 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
         ReadFailed: reading failed with a permanent error.
         BrokerSecurityFailed: the brokers refuse the client's credentials."""
     log_for_query(group=task.group_id)
+    yield from read_batches(task)
+
+
+def read_batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """As :func:`read_task`, in a process whose log names the query already."""
     native = is_native()
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)

@@ -127,6 +127,7 @@ TOPICS = [
     ),
 ]
 NUMBERS = [
+    source("maxBytesPerTrigger=0"),
     *(source(f"maxOffsetsPerTrigger={value}") for value in ("", "0", "-1", "1.5", "many", "10k", "1e4", "10_000", "²")),
     source("minPartitions=0"),
     source("maxRecordsPerPartition=0"),

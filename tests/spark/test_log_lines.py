@@ -51,6 +51,16 @@ def test_a_query_logs_its_start_offsets_configs_and_counts(kafka, topic, job, st
     assert f"batches=2 acquired=100 {outcomes} last batch: completed" in ended
 
 
+def test_batches_have_about_max_bytes_per_trigger(kafka, topic, job, start, shared_program):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(3_000), keys=[b"k" * 1_000] * 3_000)
+    queue = job(orders, maxBytesPerTrigger=500_000)
+    start(queue.query("a", trigger="available_now")).wait_over()
+    queue.output().assert_exactly_once(numbers(3_000))
+    ended = wait_line(shared_program.get(), queue, "ended:")
+    assert "batches=6 acquired=3000 accepted=3000" in ended, "1,000 records, and then some 490 at a time"
+
+
 @pytest.mark.slow
 def test_options_without_effect_and_kept_options_are_named_and_can_be_unset(kafka, topic, job, start, shared_program):
     orders = topic("orders")

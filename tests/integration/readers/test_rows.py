@@ -8,6 +8,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from share_source.driver.batch_bytes import BatchBytes
 from share_source.executor import consumers
 from share_source.executor.consumers import HELD_RECORDS
 from share_source.executor.range_reader import ReadTask
@@ -32,6 +33,15 @@ def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
 
 DIGEST = -7
 """The digest in the receipts of a task's records."""
+
+
+def test_the_driver_measures_some_records_of_a_plan(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, [b"v" * 500] * 100, keys=[b"k" * 100] * 100, headers=[("h", b"1" * 1_000)])
+    for include_headers, most in ((False, 16), (True, 6)):
+        limit = BatchBytes(10_000)
+        limit.measure(task({(name, 0): [(5, 60, 1), (70, 99, 2)]}, include_headers=include_headers))
+        assert limit.most(None) == most, "600 bytes, or 1,601 and what Arrow adds"
 
 
 # -- what a record looks like ----------------------------------------------------------------------------------------

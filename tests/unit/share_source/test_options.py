@@ -50,6 +50,7 @@ def test_every_option_can_be_set() -> None:
     parsed = options(
         subscribe="orders, refunds,orders",
         maxOffsetsPerTrigger="1000",
+        maxBytesPerTrigger="5000000",
         minPartitions="4",
         maxRecordsPerPartition="50",
         includeHeaders="TRUE",
