@@ -62,8 +62,9 @@ class GroupValues:
         default=7 * _DAY_MS,
         between=(_HOUR_MS, 3_650 * _DAY_MS),
         ours=True,
-        doc="A member without records that has been away for this long, and up to an eighth longer, may be forgotten, "
-        "except for the 1,000 most recent members. Its query then needs a new checkpointLocation (StalePlan).",
+        doc="How long a member without records may be away before the group forgets it. The group forgets it up to an "
+        "eighth of this time later, and never the 1,000 members seen last. The query of a forgotten member needs a new "
+        "checkpointLocation (StalePlan, MemberForgotten).",
         why="Kafka has no members that outlive their session; here their plans and epochs do, so that a batch can be "
         "replayed. Like offsets.retention.minutes, this bounds a group's state.",
     )
@@ -71,8 +72,8 @@ class GroupValues:
         default=5_000,
         between=(100, 60_000),
         kip="KIP-932",
-        doc="Time between two heartbeats of a member. Less than share.session.timeout.ms; when not set, a third of it "
-        "at most.",
+        doc="Time between two heartbeats of a member. It must be less than share.session.timeout.ms. If this key is "
+        "not set: 5000, or a third of the session timeout if that is less.",
         why="Kafka: 5,000 to 15,000.",
     )
     share_record_lock_duration_ms: int = row(
@@ -87,7 +88,7 @@ class GroupValues:
         between=(1_000, _DAY_MS),
         kip="KIP-1222",
         ours=True,
-        doc="How long after its acquisition a ShareConsumer can renew a record's lock.",
+        doc="For how long after a record was acquired a ShareConsumer can renew the lock on it.",
         why="In Kafka a consumer that hangs in a renewing loop keeps its records for ever.",
     )
     share_renew_acknowledge_enable: bool = row(
@@ -103,7 +104,8 @@ class GroupValues:
         default=30 * 60_000,
         between=(1_000, _DAY_MS),
         kip="KAFKA-20458",
-        doc="How long after its acquisition signals can keep a record; a later signal is refused.",
+        doc="For how long after a record was acquired signals (mark_in_progress) can keep it; a later signal is "
+        "refused.",
     )
     group_share_in_progress_rebalance_grace_ms: int = row(
         default=5_000,
@@ -116,9 +118,10 @@ class GroupValues:
         default=1_000_000,
         between=(100, 100_000_000),
         kip="KIP-1240",
-        doc="How many records of one partition can be acquired at the same time, but for a batch that is reclaimed.",
-        why="Kafka: 2,000, at most 10,000. Locks are ranges here, and only acquired records count, not the width of "
-        "the window.",
+        doc="How many records of one partition can be acquired at the same time. A batch that its query reclaims may "
+        "exceed this.",
+        why="Kafka: 2,000, at most 10,000. Locks are ranges here, and only acquired records count, not all records "
+        "between the start offset and the end offset.",
     )
     # --- deliveries
     share_delivery_count_limit: int = row(
@@ -133,7 +136,7 @@ class GroupValues:
         default=100_000,
         between=(1, 10_000_000),
         ours=True,
-        doc="The sizes of the slices in which isolation delivers records that failed follow from this base "
+        doc="Isolation delivers records that failed in slices, whose sizes are computed from this number "
         "(docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     )
@@ -252,8 +255,8 @@ class GroupValues:
         default="batch_optimized",
         choices=("batch_optimized", "record_limit"),
         kip="KIP-1206",
-        doc="batch_optimized does not cut a returned run to meet the limit of records; record_limit never exceeds the "
-        "limit.",
+        doc="batch_optimized: a run that was delivered before is acquired whole, even if the batch then exceeds the "
+        "limit of records. record_limit: a batch never exceeds the limit.",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     )
     share_acknowledgement_mode: str = row(
@@ -284,8 +287,8 @@ class GroupValues:
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that the group may read while it has this dead letter topic; topics= of the token that names "
-        "the dead letter topic is set here (docs/run/security.md).",
+        doc="The topics that the group may read while it has this dead letter topic; the coordinator sets this key "
+        "from topics= of the token with which the dead letter topic was named (docs/run/security.md).",
         why="Kafka has it as ACLs of the brokers, which write with their own rights.",
     )
     errors_deadletterqueue_copy_record_enable: bool = row(
@@ -328,8 +331,8 @@ class CoordinatorValues:
         is_valid=_is_store,
         ours=True,
         doc="Where the groups' state is kept. kafka: in the topic share-group-state. sqlite: a file for each Kafka "
-        "cluster in the user's state directory; sqlite:PATH: that file. Two hosts that use one group with sqlite "
-        "deliver everything twice.",
+        "cluster in the user's state directory; sqlite:PATH: that file. If two hosts use one group with sqlite, "
+        "everything is delivered twice.",
         why="Kafka keeps it in a topic of its own, __share_group_state, which is never touched.",
     )
     share_coordinator_endpoint: str = row(
@@ -360,15 +363,16 @@ class CoordinatorValues:
         between=(1_000, _DAY_MS),
         ours=True,
         doc="How long a running query retries while the Kafka brokers, or the coordinator, are unreachable; then it "
-        "fails. Each query has its own.",
+        "fails. Each query can set its own value.",
         why="Kafka's consumers retry for ever.",
     )
     share_coordinator_idle_timeout_ms: int = row(
         default=300_000,
         between=(1_000, _DAY_MS),
         ours=True,
-        doc="A coordinator on demand exits after this time without members, if nothing is acquired. Any coordinator "
-        "hands over a group that only members on other hosts have asked for during this time.",
+        doc="A coordinator on demand exits after this time without members and acquired records. If during this time "
+        "only members on other hosts have used a group, its coordinator gives the group up, so that one of those hosts "
+        "can own it.",
         why="Kafka's coordinators live as long as their broker.",
     )
     share_coordinator_metadata_refresh_ms: int = row(

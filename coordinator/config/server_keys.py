@@ -78,7 +78,7 @@ class ServerValues:
     share_coordinator_web_public_url: str = row(
         default="",
         ours=True,
-        doc="The page's address in browsers behind an ingress (--public-url).",
+        doc="The address at which browsers behind an ingress open the page, as with sharegroup web --public-url.",
         why="Kafka's brokers have no page.",
     )
     share_coordinator_source_topics: str = row(
@@ -110,7 +110,7 @@ class ServerValues:
         default=10_000,
         between=(1, 1_000_000),
         kip="KIP-932",
-        doc="How many groups can be created. Existing groups are served.",
+        doc="How many groups there can be. At the limit no group is created; existing ones are served as before.",
         why="Kafka dropped its limit after 4.0.",
     )
     group_share_min_session_timeout_ms: int = _bound("smallest", "session.timeout.ms", "Kafka: 45,000.")
@@ -123,7 +123,8 @@ class ServerValues:
         default=500,
         between=(1, 100_000),
         doc="How many requests are processed at once; further ones are refused (CoordinatorOverloaded), and clients "
-        "retry. Requests of other hosts are counted separately: up to half as many of members, and of administrators.",
+        "retry. Requests that other hosts pass on are counted separately: those of members and those of administrators "
+        "may each be half as many.",
         why="Kafka stops reading from the network instead.",
     )
     socket_request_max_bytes: int = row(

@@ -129,7 +129,8 @@ class ConfigConflict(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class UnknownMemberId(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
-    """Member {member_id} of share group {group_id} has no session. Join again, with its last member epoch."""
+    """Member {member_id} of share group {group_id} has no session. The member has to join again, with the last member
+    epoch that it had."""
 
 
 class FencedMemberEpoch(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
@@ -194,13 +195,13 @@ class RecordNotHeld(InvalidRecordState):
 
 
 class OlderDelivery(InvalidRecordState):
-    """{offsets} was delivered {delivered} times, and the receipt is of delivery {named}, whose lock is over. Nothing
-    was changed: only the newest delivery can be acknowledged."""
+    """{offsets} was delivered {delivered} times. The receipt is of delivery {named}, and the lock of that delivery is
+    over. Nothing was changed: only the newest delivery can be acknowledged."""
 
 
 class LockExtensionOver(InvalidRecordState):
-    """Signals extend a lock until {longest_ms} ms after the acquisition at most. The record is delivered again. If the
-    work takes longer, raise group.share.in.progress.max.lock.extension.ms."""
+    """The signal was refused: signals extend a lock until {longest_ms} ms after the acquisition at most. The record is
+    delivered again. If the work takes longer, raise group.share.in.progress.max.lock.extension.ms."""
 
 
 class HeldByQuery(InvalidRecordState):
@@ -251,12 +252,12 @@ class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST")
 
 
 class BatchNotNamed(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A sink of share group {group_id} wrote no row that the group still holds, so the sink's batch is not known. In
-    share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already has
-    (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Do one of these, then start
+    """A sink of share group {group_id} wrote no row that the group still holds, so it is not known which batch the sink
+    wrote. This is refused with share.acknowledgement.mode=explicit and outputOnReplay=skips: a target that skips the
+    replay of a batch it already has could lack this batch's records. Nothing was staged. Do one of these, then start
     the query again: set outputOnReplay=replaces, if a replay replaces the output of its batch; call
-    sharegroup.acknowledge in foreachBatch's own thread; or do not call sharegroup.acknowledge for a batch without
-    rows."""
+    sharegroup.acknowledge in foreachBatch's own thread; or do not call sharegroup.acknowledge for a batch without rows.
+    """
 
 
 class NothingDecided(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -288,7 +289,7 @@ class GroupNotEmpty(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
 
 class MembersNotKnown(ShareGroupError, kafka_error="COORDINATOR_LOAD_IN_PROGRESS", retriable=True):
     """The coordinator has just loaded share group {group_id}, and does not know yet whether {members} member(s) without
-    records are still there. They have {wait_ms} ms more to send a request: ask again after that.{force}"""
+    records still run. They have {wait_ms} ms more to send a request: ask again after that.{force}"""
 
 
 class GroupChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -325,8 +326,8 @@ class NotInFlight(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
 
 
 class NotAllowed(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
-    """{request} needs a token with the right {needed}, and the token of this call has {given}. Name a file with such a
-    token in share.coordinator.token.file."""
+    """{request} needs a token with the right `{needed}`, and the token of this call has {given}. Name a file with such
+    a token in share.coordinator.token.file."""
 
 
 class InvalidReset(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -361,9 +362,10 @@ class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
 
 
 class OrderInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
-    """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may return
-    for them. Either let each query complete its batch (start it once with Trigger.AvailableNow) and close the
-    ShareConsumers, or reset the offsets of the group (sharegroup groups --reset-offsets); then set the key again."""
+    """share.order of share group {group_id} can't change to {order} now: members hold {count} record(s), or may come
+    back for records that they held. Either let each query complete its batch (start it once with Trigger.AvailableNow)
+    and close the ShareConsumers, or reset the offsets of the group (sharegroup groups --reset-offsets); then set the
+    key again."""
 
 
 # --- the service
@@ -381,7 +383,7 @@ class AdminClosed(CoordinatorNotAvailable, retriable=False, of_coordinator=False
 
 class OutageTooLong(CoordinatorNotAvailable, retriable=False):
     """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
-    Nothing is lost. Once its Kafka brokers ({addresses}) answer, start the program again, or poll again. To let it wait
+    Nothing is lost. Once the Kafka brokers ({addresses}) answer, start the program again, or poll again. To let it wait
     longer, raise the timeout.{log}"""
 
 
@@ -390,13 +392,14 @@ class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=T
 
 
 class GroupTakenOver(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
-    """Share group {group_id} was taken over by {owner}, which runs an older version of sharegroup that this one can't
-    ask. So this query ends, and does not take the group back. No record is lost: the other host delivers them. Run this
-    version on all hosts of the group."""
+    """Share group {group_id} was taken over by {owner}. That process runs an older version of sharegroup, to which this
+    version can't send requests. So this query ends, and does not take the group back. No record is lost: the other host
+    delivers them. Run this version on all hosts of the group."""
 
 
 class InternalError(ShareGroupError, of_coordinator=True):
-    """The coordinator failed on {what}: {reason}. Nothing was changed; its log says more. This is a bug."""
+    """The coordinator failed on {what}: {reason}. Nothing was changed; the coordinator's log says more. This is
+    a bug."""
 
 
 class NotAuthorized(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
@@ -405,7 +408,7 @@ class NotAuthorized(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED")
 
 
 class CoordinatorNotStarted(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
-    """A coordinator for {cluster} could not be started: {reason}. Its log: {log}"""
+    """A coordinator for {cluster} could not be started: {reason}. The coordinator's log is {log}"""
 
 
 class NoCoordinatorHere(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
@@ -435,8 +438,9 @@ class CoordinatorUnreachable(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAIL
 class CoordinatorOverloaded(
     ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE", retriable=True, of_coordinator=True
 ):
-    """The coordinator is working on {limit} requests, as many as queued.max.requests allows (half as many for other
-    hosts). Ask again; if the error persists, let more coordinators share the groups."""
+    """The coordinator is working on {limit} requests, and takes no more at once: queued.max.requests limits the
+    requests of its own clients, and half of it those of members, or of administrators, that other hosts pass on. Send
+    the request again; if the error persists, run more coordinators."""
 
 
 class RequestTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST", of_coordinator=True):
@@ -504,19 +508,19 @@ class StateStoreInUse(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
 
 
 class StateStoreTooNew(ShareGroupError):
-    """State store {path} was written by a newer version of sharegroup: its schema is {found}, this version knows up to
-    {known}. Nothing was changed. Use the newer version, or let share.state.store name another file."""
+    """State store {path} was written by a newer version of sharegroup: its schema is {found}, and this version reads
+    schemas up to {known}. Nothing was changed. Use the newer version, or let share.state.store name another file."""
 
 
 class StateStoreTooOld(ShareGroupError):
-    """State store {path} was written by an older version of sharegroup: its schema is {found}, this version reads
-    {known}. Nothing was changed. Use the older version, or let share.state.store name another file: its groups begin
-    anew then."""
+    """State store {path} was written by an older version of sharegroup: its schema is {found}, and this version reads
+    {known}. Nothing was changed. Use the older version; or let share.state.store name another file, in which all groups
+    begin anew."""
 
 
 class StateStoreUnreadable(ShareGroupError):
-    """State store {path} can't be read: {reason}. Nothing was changed. Restore the file from a copy, or let
-    share.state.store name another one: its groups begin anew then."""
+    """State store {path} can't be read: {reason}. Nothing was changed. Restore the file from a copy; or let
+    share.state.store name another file, in which all groups begin anew."""
 
 
 class DiskFull(ShareGroupError, kafka_error="KAFKA_STORAGE_ERROR", of_coordinator=True):
@@ -543,8 +547,8 @@ class GroupStateTooOld(ShareGroupError, of_coordinator=True):
 
 
 class StateTopicUnfit(ShareGroupError, of_coordinator=True):
-    """State topic {topic} can't keep the state of share groups: {reason}. Or keep the state in a file, for programs on
-    this host only: share.state.store=sqlite:PATH."""
+    """State topic {topic} can't keep the state of share groups: {reason}. Another way is to keep the state in a file,
+    for programs on this host only: share.state.store=sqlite:PATH."""
 
 
 class StateTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
@@ -555,8 +559,8 @@ class StateTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_
 
 
 class TransactionsMissing(ShareGroupError, kafka_error="UNSUPPORTED_VERSION"):
-    """The Kafka brokers at {addresses} have no transactions ({reason}), with which the state of share groups is kept in
-    topic {topic}. Keep the state in a file of this host: share.state.store=sqlite:PATH."""
+    """The state of share groups is kept in topic {topic} with transactions, and the Kafka brokers at {addresses} have
+    none ({reason}). Keep the state in a file of this host: share.state.store=sqlite:PATH."""
 
 
 class StateTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION", retriable=True):
@@ -618,7 +622,7 @@ class TopicKept(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
 
 
 class TopicNotWritten(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
-    """Neither dead letters nor a redrive can be written to topic {topic}: {why}. Name another topic, in
+    """Topic {topic} can take neither dead letters nor redriven records: {why}. Name another topic, in
     errors.deadletterqueue.topic.name or as the redrive's target (to)."""
 
 
@@ -673,8 +677,8 @@ class BrokerSpeaksOtherwise(BrokerNotReachable):
 
 
 class BrokerHostUnknown(BrokerNotReachable):
-    """The host name of no Kafka broker in {addresses} can be resolved: {reason}. Correct kafka.bootstrap.servers, or
-    the name resolution of this host."""
+    """None of the host names of the Kafka brokers {addresses} can be resolved: {reason}. Correct
+    kafka.bootstrap.servers, or the name resolution of this host."""
 
 
 class BrokerRefused(ShareGroupError, of_coordinator=True):

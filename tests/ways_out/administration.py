@@ -41,7 +41,7 @@ def a_mistyped_group(scene):
     assert running.service.handle(messages.OpenSink(**GROUP)).topics
 
 
-@way_out(errors.UnknownMemberId, "Join again")
+@way_out(errors.UnknownMemberId, "has to join again")
 def a_member_whose_session_has_ended(scene):
     group = GroupDriver(records=10)
     group.join()

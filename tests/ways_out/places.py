@@ -130,7 +130,7 @@ def a_request_of_too_many_bytes(scene):
     assert door(scene, **{name: str(1 << 20)}).ask(body) == Done()
 
 
-@way_out(errors.CoordinatorOverloaded, "Ask again")
+@way_out(errors.CoordinatorOverloaded, "Send the request again")
 def too_many_requests_at_once(scene):
     def handle(request):
         if len(asked) < 2:
@@ -293,7 +293,7 @@ def a_file_of_an_older_version(scene):
     of_another_file(scene, with_schema(scene, 1))
 
 
-@way_out(errors.StateStoreUnreadable, "or let share.state.store name another one")
+@way_out(errors.StateStoreUnreadable, "or let share.state.store name another file")
 def a_file_that_is_no_store(scene):
     path = scene.place.folder / "groups.db"
     path.write_bytes(b"no database, but long enough to be one" * 100)

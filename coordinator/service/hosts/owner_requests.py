@@ -261,7 +261,7 @@ class OwnerRequests:
 
     def _check_rights(self) -> None:
         if denied := self._transport.lacking(TO_ANSWER):
-            raise HostTopicNotAuthorized(what="answer other hosts by it", topic=", ".join(denied))
+            raise HostTopicNotAuthorized(what="use it to answer other hosts", topic=", ".join(denied))
 
     def _look(self) -> None:
         held = self._groups.held_groups()

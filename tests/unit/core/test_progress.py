@@ -31,7 +31,7 @@ def test_signals_extend_no_lock_beyond_the_longest_extension() -> None:
     assert deadline_ms(group) == 40_000
     group.now_ms += 40_001
     before = group.states()
-    assert "LockExtensionOver: Signals extend a lock until 100000 ms after the acquisition" in group.signal(0)
+    assert "The signal was refused: signals extend a lock until 100000 ms after the acquisition" in group.signal(0)
     assert group.states() == before
     group.pass_time(1)
     assert group.states() == ["0 AVAILABLE 1"]

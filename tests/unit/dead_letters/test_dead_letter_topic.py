@@ -180,7 +180,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
         reject(again, 3, 3)
         assert dead_letter_worker(again).work() is PassResult.BLOCKED
         assert again.partitions()["orders", 0].archiving == 1
-        assert "can be written to topic share-group-state" in caplog.text
+        assert "Topic share-group-state can take neither dead letters" in caplog.text
     finally:
         again.close()
 

@@ -189,7 +189,7 @@ NO_DATABASE = "not a database, but long enough to be looked at as one " * 100
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda path: with_schema(path, SQLITE_SCHEMA + 1), StateStoreTooNew, rf"is {SQLITE_SCHEMA + 1}.*knows up to "),
+        (lambda path: with_schema(path, SQLITE_SCHEMA + 1), StateStoreTooNew, rf"is {SQLITE_SCHEMA + 1}.*up to "),
         (lambda path: with_schema(path, 2), StateStoreTooOld, rf"schema is 2.*reads {SQLITE_SCHEMA}.*begin\s+anew"),
         (lambda path: with_schema(path, 0), StateStoreTooOld, "schema is of no version"),
         (lambda path: change(path, "CREATE TABLE theirs (x)"), StateStoreUnreadable, "another program"),
