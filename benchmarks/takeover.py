@@ -33,6 +33,8 @@ from tests.support.waiting import wait_until
 CONSUMER, QUERY, STANDALONE = "a ShareConsumer", "a Spark query", "a ShareConsumer of standalone coordinators"
 """The kinds of members, on the host that is left; the last one names two standalone coordinators."""
 RUNTIME = "SHAREGROUP_RUNTIME_DIR"
+GONE, LOADED = "owner gone: ", "group loaded: "
+"""The beginnings of two lines of a coordinator's log."""
 TAKEOVER_S = 15.0
 """The target: the longest takeover."""
 RECORD_EACH_S = 0.1
@@ -100,7 +102,7 @@ def takeover_s(broker: KafkaBroker, kind: str, folder: Path) -> Takeover:
         wait_until(lambda: acquired() >= end, interval_s=0.01, what="records are acquired again")
         acquired_s = time.time() - killed_at
         (log,) = two.glob("coordinator-*.log")
-        return Takeover(_logged_s(log, "gone: ", killed_at), _logged_s(log, "loaded: ", killed_at), acquired_s)
+        return Takeover(_logged_s(log, GONE, killed_at), _logged_s(log, LOADED, killed_at), acquired_s)
 
 
 def standalone_takeover_s(broker: KafkaBroker, folder: Path) -> Takeover:
@@ -119,13 +121,13 @@ def standalone_takeover_s(broker: KafkaBroker, folder: Path) -> Takeover:
         ends.callback(member.kill)
         acquired = _acquired_of(member)
         wait_until(lambda: 0 <= produced() - BATCH < acquired(), what="the member works, and has no backlog")
-        owner, heir = sorted(running, key=lambda each: not each.said(f"loaded: group={group} "))
+        owner, heir = sorted(running, key=lambda each: not each.said(f"{LOADED}group={group} "))
         killed_at, end = time.time(), produced()
         owner.process.kill()
         wait_until(lambda: acquired() >= end, interval_s=0.01, what="records are acquired again")
         acquired_s = time.time() - killed_at
         lines = [(datetime.fromisoformat(each["time"]).timestamp(), each["message"]) for each in heir.lines()]
-        gone_s, loaded_s = (_first_s(lines, word, killed_at) for word in ("gone: ", "loaded: "))
+        gone_s, loaded_s = (_first_s(lines, word, killed_at) for word in (GONE, LOADED))
         return Takeover(gone_s, loaded_s, acquired_s)
 
 

@@ -86,7 +86,7 @@ def coordinator(
         if log_format != JSON:
             raise
         with log_lines(sys.stderr, JSON):
-            _log.error("failed: %s: %s", type(error).__name__, error)
+            _log.error("the coordinator failed: %s: %s", type(error).__name__, error)
         context.exit(1)
 
 

@@ -74,8 +74,8 @@ def log_changes(before: Joined, after: Joined, own: Mapping[str, str]) -> None:
         mine = own.get(key, "").strip()
         if mine and mine != now.strip():
             _log.warning(
-                "%s=%s of this query has no effect any more: another query or sink of the group set %s, and the last "
-                "one that starts holds for all of them",
+                "%s=%s of this query has no effect any more: another query or sink of the group set %s, and the one "
+                "that starts last wins for all of them",
                 key,
                 mine,
                 _shown(key, now),

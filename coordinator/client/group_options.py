@@ -89,4 +89,4 @@ def start_ahead(options: GroupOptions, cluster_id: str) -> None:
             configs=dict(options.coordinator_configs),
         ).start_ahead()
     except (OSError, ShareGroupError) as error:
-        _log.debug("no coordinator was started ahead: %s", error)
+        _log.debug("no coordinator was started ahead of the query: %s", error)

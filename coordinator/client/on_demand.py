@@ -274,8 +274,8 @@ class OnDemand:
         BrokerSecurityFailed if the brokers refuse this client's credentials as well."""
         cluster_id(self.bootstrap_servers, self.kafka_config)
         _log.warning(
-            "the brokers refuse the credentials of the coordinator (process %d), and take ours: it is asked to leave, "
-            "and another one is started with ours (%s)",
+            "the brokers refuse the credentials of the coordinator (process %d), and take ours: that coordinator is "
+            "asked to leave, and another one is started with our credentials (%s)",
             connection.endpoint.pid,
             error,
         )
@@ -296,7 +296,7 @@ class OnDemand:
                 continue
             if _once.changes(f"{pid} {key}={text}", repr(theirs_is)):
                 what = f"{key}={text} has no effect: the coordinator (process {pid}) was started by another query"
-                _log.warning("%s, with %s, and keeps that until it leaves", what, theirs_is)
+                _log.warning("%s, with %s, and keeps this value until it exits", what, theirs_is)
         return found
 
     def _find(self) -> Connection | None:

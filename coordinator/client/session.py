@@ -255,7 +255,7 @@ class MemberSession:
                 if not was_idle:
                     _log.warning(
                         "share group %s: member %s has asked for nothing for %.0f s (max.poll.interval.ms): it sends "
-                        "no heartbeats until it does, so that others get its partitions",
+                        "no heartbeats until its next request, so that other members get its partitions",
                         self.group_id,
                         self.member_id,
                         idle_s,
@@ -270,9 +270,11 @@ class MemberSession:
             except ShareGroupError as error:
                 # A fence is raised by the next call; after other errors the next heartbeat retries.
                 if not self._closed.is_set():
-                    _log.warning("share group %s: heartbeat of member %s: %s", self.group_id, self.member_id, error)
+                    _log.warning(
+                        "share group %s: a heartbeat of member %s failed: %s", self.group_id, self.member_id, error
+                    )
             except Exception:  # noqa: BLE001 - without heartbeats each long batch would lose its locks
-                _log.exception("share group %s: heartbeat of member %s", self.group_id, self.member_id)
+                _log.exception("share group %s: a heartbeat of member %s failed", self.group_id, self.member_id)
 
     def _take(self, joined: Joined, began_s: float) -> None:
         """Apply an answer of the coordinator to a request sent at ``began_s``. Logs configs that others changed."""

@@ -58,7 +58,7 @@ def _serve(settings: LaunchSettings) -> int:
 
 
 def _fail(error: ShareGroupError, *, serving: bool) -> int:
-    logging.getLogger(__name__).error("failed: %s", error, exc_info=True)
+    logging.getLogger(__name__).error("the coordinator failed: %s", error, exc_info=True)
     if not serving:
         _say(encode_error(error))
     return 1

@@ -68,12 +68,12 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
         rested_s = rested_s + look_s if rests else 0.0
         unloaded_s = unloaded_s + look_s if not may_rest and coordinator.runtime.may_rest(loaded=True) else 0.0
         if min(rested_s, coordinator.requests.idle_s) >= timeout_s:
-            return "idle"
+            return "it was idle"
         if min(coordinator.requests.idle_s, coordinator.cluster.away_s) >= forsaken_s:
             return f"nobody has called, and no broker answered, for {forsaken_s:.0f} s"
         if min(coordinator.requests.idle_s, unloaded_s) >= forsaken_s:
             return f"nobody has called, and its groups could not be loaded, for {forsaken_s:.0f} s"
-    return "told to"
+    return "it was told to"
 
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:
@@ -108,13 +108,13 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
     try:
         write_endpoint(Path(settings.endpoint_path), endpoint)
         where = (settings.state_store, settings.bootstrap_servers, coordinator.audit_file or "this log")
-        _log.info("serving: %r store=%s brokers=%s audit=%s", endpoint, *where)
+        _log.info("the coordinator serves: %r store=%s brokers=%s audit=%s", endpoint, *where)
         yield endpoint
-        _log.info("leaving: %s", wait_until_idle(coordinator, told, look))
+        _log.info("the coordinator ends: %s", wait_until_idle(coordinator, told, look))
     finally:
         remove_endpoint(Path(settings.endpoint_path), endpoint)
         coordinator.close()
-        _log.info("left")
+        _log.info("the coordinator has ended")
 
 
 def write_endpoint(path: Path, endpoint: Endpoint) -> None:

@@ -51,7 +51,7 @@ def serve(standalone: Standalone, log_format: str, beside: Beside) -> None:
                 patience_s=standalone.server.share_coordinator_authentication_timeout_ms / 1000,
             )
             _log.info(
-                "serving: %s tls=%s store=%s brokers=%s audit=%s version=%s",
+                "the coordinator serves: %s tls=%s store=%s brokers=%s audit=%s version=%s",
                 coordinator.server.address,
                 "on" if listener.certificate else "off",
                 settings.state_store,
@@ -61,8 +61,8 @@ def serve(standalone: Standalone, log_format: str, beside: Beside) -> None:
             )
             with beside(standalone, coordinator.server.address):
                 told.wait()
-            _log.info("leaving: told to")
+            _log.info("the coordinator ends: it was told to")
             connections.close()
         finally:
             coordinator.close()
-            _log.info("left")
+            _log.info("the coordinator has ended")

@@ -44,7 +44,7 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
         contextlib.closing(Server(create_app(site), where)) as page,
     ):
         page.start()
-        _log.info("serving the web page at %s", page.url)
+        _log.info("the web page is served at %s", page.url)
         yield
 
 

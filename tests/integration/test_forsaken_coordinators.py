@@ -69,5 +69,5 @@ def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtim
         first.proxy.heal()
     (log,) = runtime.glob("coordinator-*.log")
     lines = log.read_text().splitlines()
-    assert any(" leaving: nobody has called, and " in line for line in lines), "\n".join(lines[-20:])
+    assert any(" the coordinator ends: nobody has called, and " in line for line in lines), "\n".join(lines[-20:])
     assert len(lines) < 100, f"{len(lines)} lines"

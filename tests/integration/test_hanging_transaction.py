@@ -139,6 +139,6 @@ def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_top
     log = owner._open["billing"].log
     forgotten = kafka.open_transaction(log_topic.name, [b"x"], partition=0, keys=[log.keyed([b"b"], 1)[0][0]])
     assert not end_transaction(log_topic, 0, open_since)
-    assert "not ended: the transaction in" in caplog.text and "(transactional.id.expiration.ms)" in caplog.text
+    assert "could not end the transaction in" in caplog.text and "(transactional.id.expiration.ms)" in caplog.text
     forgotten.abort_transaction(30)
     assert taken(open_at("two")) == [b"a"]

@@ -58,5 +58,5 @@ def test_a_pod_works_and_hands_its_groups_over_at_its_end(kafka, topic, unique, 
         status = pod.wait(240)
     assert status == 0, log.read_text()
     (coordinator,) = runtime.glob("coordinator-*.log")
-    assert "left" in coordinator.read_text().splitlines()[-1]
+    assert "the coordinator has ended" in coordinator.read_text().splitlines()[-1]
     assert not list(runtime.glob("endpoint-*.json"))

@@ -219,7 +219,7 @@ def test_each_method_of_admin_answers_the_same_on_both_hosts(two):
                 with two.on(host):
                     answers.append(plain(call(admin)))
             assert answers[0] == answers[1], name
-    assert " loaded: group=" not in two.logs("two"), "the owner stays the owner"
+    assert " group loaded: group=" not in two.logs("two"), "the owner stays the owner"
 
 
 @pytest.mark.parametrize("view", tables.SCHEMAS)
@@ -426,4 +426,4 @@ def test_a_task_s_signal_on_a_host_without_a_coordinator_reaches_the_owner(two, 
         task_progress.progress("page 1 of 9")
         tasks = wait_until(lambda: owner.plans(group)[0].tasks, what="the signal has come")
     assert [(task.task, task.hint) for task in tasks] == [(11, "page 1 of 9")]
-    assert " loaded: group=" not in two.logs("three")
+    assert " group loaded: group=" not in two.logs("three")

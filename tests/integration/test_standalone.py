@@ -46,7 +46,7 @@ CA = "share.coordinator.ssl.ca.location"
 TOKEN_FILE = "share.coordinator.token.file"
 MAX_BYTES = 65_536
 SILENT = 300
-NO_HANDSHAKE = "refused: connection without a TLS handshake"
+NO_HANDSHAKE = "a connection without a TLS handshake was refused"
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_wrong_token_is_refused_by_name_at_once(connect, tmp_path, coordinator
         with pytest.raises(NotAuthorized, match=r"share\.coordinator\.token\.file") as raised:
             connect(**{TOKEN_FILE: str(wrong)})
         assert TOKEN not in str(raised.value)
-    assert len(coordinator.said("refused: a call with")) == 1
+    assert len(coordinator.said("a call with")) == 1
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_an_oversized_request_is_refused_by_name(connection, coordinator, goes_o
     for _ in range(3):
         with pytest.raises(RequestTooLarge, match=rf"{MAX_BYTES} at most"):
             raw(connection, "JoinGroup", b" " * (MAX_BYTES + 1))
-    assert len(coordinator.said("refused: RequestTooLarge")) == 1
+    assert len(coordinator.said("a request was refused: RequestTooLarge")) == 1
 
 
 def test_sessions_members_and_groups_have_the_bounds_of_its_properties(connect, topic, goes_on):
@@ -217,7 +217,7 @@ def test_silent_connections_are_closed_and_other_clients_served(coordinator, con
     for each in silent:
         each.close()
     assert answers(client)
-    cut = coordinator.said("refused: connection of 127.0.0.1 is cut")
+    cut = coordinator.said("a connection of 127.0.0.1 was cut")
     assert 1 <= len(cut) <= 2  # silent for too long, and too many at once
     assert any("max.connections" in line for line in cut)
 
@@ -271,7 +271,7 @@ def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, 
         stack.callback(session.close)
         plan = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan
         assert [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 9)]
-        (owner,) = [each for each in running if each.said(f"joined: group={group} ")]
+        (owner,) = [each for each in running if each.said(f"member joined: group={group} ")]
         assert owner.end() == 0
         assert session.call(lambda who: NextPlan(**who)).plan == plan
 
@@ -285,7 +285,10 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         session = MemberSession(client, "billing", "m1", topics=(topic("orders"),))
         first.process.send_signal(number)
         assert first.process.wait(120) == 0
-        assert [line["message"] for line in first.lines()][-2:] == ["leaving: told to", "left"]
+        assert [line["message"] for line in first.lines()][-2:] == [
+            "the coordinator ends: it was told to",
+            "the coordinator has ended",
+        ]
         SqliteStore(Path(tmp_path / "state.db")).close()
         own(**listener).wait_ready()
         assert session.call(lambda who: NextPlan(**who)).plan.plan_id == ""
@@ -326,7 +329,7 @@ def test_a_standalone_coordinators_failed_start_prints_one_line(own, tmp_path, c
     assert taken.process.wait(120) == 1
     (line,) = taken.lines()
     assert line["level"] == "ERROR"
-    assert str(line["message"]).startswith("failed: ListenerNotAvailable: Could not listen at ")
+    assert str(line["message"]).startswith("the coordinator failed: ListenerNotAvailable: Could not listen at ")
     assert "Address already in use" in str(line["message"])
     found = sharegroup("coordinator", "--config", taken.config)
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)
@@ -341,4 +344,4 @@ def test_a_secret_of_the_properties_file_is_visible_nowhere(own, certificates):
         assert secret not in text
         assert TOKEN not in text
     assert {CERTIFICATE, KEY} <= set(certificates.configs)
-    wait_until(lambda: running.said("serving: "), what="it serves")
+    wait_until(lambda: running.said("the coordinator serves: "), what="it serves")

@@ -46,7 +46,7 @@ def world(kafka, topic, tmp_path):
             session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
             assert session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
             session.close(leave=True)
-        wait_until(lambda: running.said("serving the web page at "), what="the page is shown")
+        wait_until(lambda: running.said("the web page is served at "), what="the page is shown")
         yield SimpleNamespace(running=running, port=port, audit=tmp_path / "audit.log", orders=orders)
 
 
@@ -59,7 +59,7 @@ def test_the_coordinator_s_page_is_behind_an_ingress(kafka, tmp_path):
         "share.coordinator.web.public.url": "https://ops.example/groups",
     }
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as running:
-        wait_until(lambda: running.said("serving the web page at "), what="the page is shown")
+        wait_until(lambda: running.said("the web page is served at "), what="the page is shown")
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         with contextlib.closing(connection):
             connection.request("GET", "/", headers={"X-Forwarded-Prefix": "/evil"})

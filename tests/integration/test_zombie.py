@@ -52,12 +52,12 @@ def test_a_zombie_asks_its_heir_and_none_of_its_records_is_visible(kafka, standa
     with contextlib.closing(MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")) as m1:
         plan = m1.call(lambda who: NextPlan(**who, max_records=10, wait_ms=10_000)).plan
         m1.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-        (zombie,) = [each for each in running if each.said(f"joined: group={group} ")]
+        (zombie,) = [each for each in running if each.said(f"member joined: group={group} ")]
         (heir,) = [each for each in running if each is not zombie]
         zombie.pause()
         # The client finds the heir.
         after = m1.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=10)).plan
-        assert heir.said(f"loaded: group={group} ")
+        assert heir.said(f"group loaded: group={group} ")
         assert after.plan_id != plan.plan_id
 
         host, port = zombie.address
@@ -75,8 +75,8 @@ def test_a_zombie_asks_its_heir_and_none_of_its_records_is_visible(kafka, standa
             heartbeat.result()
             for request in requests:
                 asked(direct, request)
-        assert zombie.said(f"fenced: group={group} by ")
-        assert zombie.said(f"passed on: group={group} to ")
+        assert zombie.said(f"this process was fenced: group={group} by ")
+        assert zombie.said(f"requests are passed on over Kafka: group={group} to ")
 
         number = after.plan_id
         while number:

@@ -137,7 +137,7 @@ class Cluster:
         again is the owner it was: another host may have fenced it, and found that it lives."""
         found = []
         for each in tenures(self.broker, group):
-            line = f" {each.pid} INFO coordinator.service.on_demand serving: "
+            line = f" {each.pid} INFO coordinator.service.on_demand the coordinator serves: "
             logs = {log: log.parent for r in self.runtimes for log in r.glob("coordinator-*.log*")}
             (host,) = (self.runtimes.index(r) for log, r in logs.items() if line in log.read_text())
             if not found or found[-1][1].pid != each.pid:

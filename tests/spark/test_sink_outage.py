@@ -29,7 +29,7 @@ def rejected(values: list[str]) -> list[str]:
 def lost_replacements() -> int:
     """As the coordinators' logs have them."""
     logs = Path(os.environ["SHAREGROUP_RUNTIME_DIR"]).glob("coordinator-*.log")
-    return sum(int(count) for log in logs for count in re.findall(r"lost_replacements=(\d+)", log.read_text()))
+    return sum(int(count) for log in logs for count in re.findall(r"own_content_not_written=(\d+)", log.read_text()))
 
 
 def test_a_dead_letter_brokers_outage_delays_dead_letters_and_no_query(first, second, job, start, tmp_path, unique):

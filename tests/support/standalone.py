@@ -83,14 +83,14 @@ class StandaloneProcess:
             )
 
     def wait_ready(self) -> StandaloneProcess:
-        wait_until(lambda: self.said("serving: ") or self.process.poll() is not None, what="it serves")
+        wait_until(lambda: self.said("the coordinator serves: ") or self.process.poll() is not None, what="it serves")
         assert self.process.poll() is None, self.log_path.read_text()
         return self
 
     @property
     def endpoint(self) -> str:
-        (line,) = self.said("serving: ")
-        return str(line.split()[1])
+        (line,) = self.said("the coordinator serves: ")
+        return str(line.split()[3])
 
     @property
     def address(self) -> tuple[str, int]:

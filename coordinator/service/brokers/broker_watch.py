@@ -376,7 +376,7 @@ class AwayPartitions:
             except BrokerNotReachable:  # no leader answers
                 away = set(partitions)
             except Exception as error:  # noqa: BLE001 - a refusal is an answer: who asks next gets it by name
-                _log.info("the leaders of some partitions: %s", error)
+                _log.info("the leaders of some partitions answered with an error: %s", error)
                 away = set()
             self._answered(set(partitions) - away)
             self.add(away, began_s)

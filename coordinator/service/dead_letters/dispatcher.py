@@ -111,7 +111,7 @@ class DeadLetterDispatcher:
             try:
                 result = slot.worker.work()
             except Exception:  # noqa: BLE001 - a bug with one group's dead letters must not stop the other groups'
-                _log.exception("dead letters failed: group=%s", slot.worker.group_id)
+                _log.exception("writing dead letters failed, and is tried again: group=%s", slot.worker.group_id)
                 slot.worker.attempts += 1
                 result = PassResult.WAITING
             self._reschedule(slot, result)

@@ -102,7 +102,7 @@ class GroupWorker:
         self.attempts = self.attempts + 1 if result in (PassResult.BLOCKED, PassResult.WAITING) else 0
         if self._pass.counts:
             counts = " ".join(f"{what}={count}" for what, count in self._pass.counts.items())
-            _log.info("dead letters: group=%s %s", self.group_id, counts)
+            _log.info("dead letters done: group=%s %s", self.group_id, counts)
         return result
 
     def close(self) -> None:

@@ -172,7 +172,7 @@ class CoordinatorService(Handlers):
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
         joined = self._runtime.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
         _log.info(
-            "joined: group=%s member=%s epoch=%d client=(%s)",
+            "member joined: group=%s member=%s epoch=%d client=(%s)",
             request.group_id,
             request.member_id,
             joined.member_epoch,
@@ -233,7 +233,8 @@ class CoordinatorService(Handlers):
         contradicting = request.contradicting + staged.contradicted
         if staged.stale or request.lost_replacements or contradicting:
             _log.warning(
-                "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d contradicting=%d",
+                "outcomes staged with losses: group=%s query=%s batch=%d staged=%d stale=%d own_content_not_written=%d "
+                "contradicting=%d",
                 request.group_id,
                 request.query_name or request.query_id,
                 request.batch_id,
@@ -260,7 +261,8 @@ class CoordinatorService(Handlers):
             facts = self._plan_gaps.add_to(facts, request, view)
             if facts.undecided_left:
                 _log.info(
-                    "reading offsets that no sink decided: group=%s member=%s plan=%s left=%d",
+                    "checking in the log which undecided offsets have a record: group=%s member=%s plan=%s "
+                    "offsets_left=%d",
                     request.group_id,
                     request.member_id,
                     request.start,
@@ -443,7 +445,7 @@ class CoordinatorService(Handlers):
         reply = self._runtime.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
             _log.info(
-                "the batch goes on without: group=%s plan=%s %s (%s)",
+                "left out of the batch: group=%s plan=%s %s (%s)",
                 request.group_id,
                 request.plan_id,
                 left,

@@ -343,7 +343,7 @@ class Gateway:
             for probe in probes:
                 self._forget(probe)
         self.forget(group_id)
-        _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
+        _log.warning("owner gone: %s, owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
         raise OwnerAway(OwnerState.SILENT, end)
 
     def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int, began_s: float) -> Alive | None:

@@ -183,4 +183,4 @@ class Hosts:
 
     def _tell(self, group_id: str, owner: Owner) -> None:
         if self._once.changes(group_id, owner.tenure):
-            _log.info("passed on: group=%s to %s, which owns it, over Kafka", group_id, owner)
+            _log.info("requests are passed on over Kafka: group=%s to its owner, %s", group_id, owner)

@@ -324,10 +324,10 @@ class OwnerRequests:
             try:
                 self._transport.check_configs()
             except HostTopicUnfit as unfit:  # answer anyway: this owner lives
-                _log.warning("the requests of other hosts may not arrive: %s", unfit)
+                _log.warning("requests of other hosts could be lost: %s", unfit)
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
-        _log.info("another host asks: reading %s-%d from %d", *where, offset)
+        _log.info("another host sends requests: reading %s-%d from offset %d", *where, offset)
         self._last_s[where] = self._ticks_s[where] = self._transport.now_s()
         self._reader.add({where: offset})
 
@@ -426,7 +426,7 @@ class OwnerRequests:
         body = b"".join(received.parts.get(number, b"") for number in range(ask.parts))
         received.parts.clear()
         if not is_whole(ask, body):
-            self._once.warn("digest", "passed over: a request of another host, whose id has another digest")
+            self._once.warn("digest", "a request of another host was skipped, since its id has another digest")
             return None
         origin = FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id)
         named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")

@@ -59,7 +59,7 @@ class Writer:
                 topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
             )
         except (BufferError, KafkaException) as error:
-            self._once.warn(f"{topic}-{partition}", f"not written to {topic}-{partition}: {error}")
+            self._once.warn(f"{topic}-{partition}", f"could not write to {topic}-{partition}: {error}")
             written(False)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Reader:
                 if error.code() in UNREADABLE and offset >= 0:
                     self._step_over(where, offset, error)
                 elif error.code() not in READS_ON:
-                    self._once.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
+                    self._once.warn(f"{where}", f"reading {where[0]}-{where[1]} failed: {error.str()}")
                 continue
             with self._changing:
                 if where in self._positions:

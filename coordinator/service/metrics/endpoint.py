@@ -29,7 +29,7 @@ class Metrics:
         except OSError as error:
             raise MetricsNotAvailable(port=port, reason=str(error)) from error
         self.port: int = self._server.server_port
-        _log.info("metrics: http://%s/metrics", show_address(host, self.port))
+        _log.info("metrics are shown at http://%s/metrics", show_address(host, self.port))
 
     def measure(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
         self._registry.register(GroupGauges(runtime, ends_of))

@@ -63,6 +63,6 @@ class StderrCapture:
         if found is None:
             _log.warning("%s", line)
         elif "andshake" in line:
-            self._once.warn("handshake", f"refused: connection without a TLS handshake: {found['text']}")
+            self._once.warn("handshake", f"a connection without a TLS handshake was refused: {found['text']}")
         else:
             self._once.warn(found["where"], found["text"])

@@ -28,7 +28,7 @@ def with_lag(groups: Groups, cluster: KafkaCluster, request: GroupRequest[Reply]
     try:
         ends = cluster.offsets([p.topic_partition for p in partitions], LATEST, read_committed=read_committed)
     except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-        _log.warning("described without lag: group=%s %s", request.group_id, error)
+        _log.warning("group described without lag: group=%s %s", request.group_id, error)
     bounds = transactions.bounds_of_ends(partitions, ends)
     look = WithLag(group_id=request.group_id, request=request, bounds=bounds)
     return groups.call(request.group_id, transactions.single_command(look), Access.PEEK)

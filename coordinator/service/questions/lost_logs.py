@@ -106,7 +106,7 @@ class LostLogs:
                 self._looked_at.pop(known.group_id, None)
                 self.archive_deleted(known, {topic_id: topics[topic_id] for topic_id in looked.deleted})
         except ShareGroupError as error:
-            _log.info("deleted topics are not counted here now: group=%s %s", known.group_id, error)
+            _log.info("could not look for deleted topics, and tries again: group=%s %s", known.group_id, error)
             return False
         return bool(looked.in_doubt)
 

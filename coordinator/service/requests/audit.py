@@ -87,7 +87,7 @@ def begun(caller: Caller, peer: str, request: Action[Message]) -> None:
         try:
             _audit.info("begun: %s", _asked(caller, peer, request))
         except ShareGroupError as error:
-            _log.error("refused: an action of %s, whose beginning the audit log can't take: %s", caller, error)
+            _log.error("an action of %s was refused: the audit log can't record its beginning: %s", caller, error)
             raise
 
 

@@ -189,7 +189,7 @@ class Requests:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
             self._refusals.log(asker.caller, asker.peer, name, error)
-            self._once.warn("right", f"refused: {error}")
+            self._once.warn("right", f"a request was refused: {error}")
             raise
 
     def _audited(self, request: Action[Any], asker: Asker) -> Message:
@@ -208,7 +208,7 @@ class Requests:
     def _say_refused(self, error: ShareGroupError) -> None:
         """Log a refusal that points to a faulty client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
-            self._once.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+            self._once.warn(type(error).__name__, f"a request was refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _handled(self, request: Request[Any], asker: Asker) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no

@@ -124,7 +124,7 @@ class _EventLoop:
                 try:
                     self._step()
                 except Exception:  # noqa: BLE001 - a loop that ends would leave every caller waiting
-                    _log.exception("round failed")
+                    _log.exception("a round of the event loop failed")
         with self._stepping:
             self._step()
 

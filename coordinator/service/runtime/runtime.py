@@ -417,8 +417,8 @@ class CoordinatorRuntime:
             if group_id not in failed:
                 named = ", ".join(map(str, left_out.in_reply(ranges[:MOST_NAMED])))
                 _log.warning(
-                    "removed before they were done: group=%s count=%d %s: retention, a deletion of records, or of the "
-                    "topic took them",
+                    "records removed before they were done: group=%s count=%d %s, by retention, a deletion of records, "
+                    "or the deletion of the topic",
                     group_id,
                     left_out.count(ranges),
                     named,
@@ -432,7 +432,9 @@ class CoordinatorRuntime:
                 _log.info("session ended: group=%s member=%s client=(%s): %s", *who, how)
         for group_id, each in round_.given_up:
             if group_id not in failed:
-                _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)
+                _log.warning(
+                    "records given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample
+                )
                 round_.counts.append((group_id, Count("given_up", (each.disposition,), each.count)))
         if self._measures is not None:
             for group_id, count in round_.counts:
@@ -531,7 +533,7 @@ class CoordinatorRuntime:
         while self.handed_over:
             group_id, tenure = self.handed_over.popitem()
             if tenure and self.store.tenure(group_id) == tenure:
-                _log.info("handed over: group=%s, which only other hosts have asked for", group_id)
+                _log.info("group handed over: group=%s, which only members on other hosts have asked for", group_id)
                 self.store.give_up(group_id)
                 self._forget(group_id)
 
@@ -542,7 +544,7 @@ class CoordinatorRuntime:
             try:
                 self._group(Submission(group_id=group_id, transaction=one(Expire()), answer=Future()), round_)
             except _ELSEWHERE as error:
-                _log.warning("left to another coordinator: group=%s %s", group_id, error)
+                _log.warning("group left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
                 self._heard.pop(group_id, None)
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
@@ -600,11 +602,15 @@ class CoordinatorRuntime:
                 self._under_way.pop(group_id, None)
             return
         except StoreFenced as fenced:
-            _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
+            _log.warning("group left to another coordinator: group=%s %s", group_id, fenced)
             self._forget(group_id)
         except StoreOutcomeUnknown as error:
             self._put_off(group_id)
-            _log.warning("snapshot in doubt, loaded again: group=%s %s", group_id, error)
+            _log.warning(
+                "it is unknown whether the snapshot was written, so the group is loaded again: group=%s %s",
+                group_id,
+                error,
+            )
             self._drop(group_id, now_ms)
         except StoreRefused as error:
             _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)

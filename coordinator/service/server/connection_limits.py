@@ -73,7 +73,9 @@ class UnauthenticatedConnections:
         for peer in silent[len(late) : surplus]:
             self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
         if surplus > len(silent):
-            self._once.warn("crowd", f"{len(there)} connections, all with the token: more than max.connections")
+            self._once.warn(
+                "crowd", f"{len(there)} connections are open, all with the token: more than max.connections"
+            )
 
     def close(self) -> None:
         self._closed.set()
@@ -123,7 +125,7 @@ class UnauthenticatedConnections:
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
             held.detach()
-            self._once.warn(kind, f"refused: connection of {peer[0]} is cut, {why}")
+            self._once.warn(kind, f"a connection of {peer[0]} was cut: {why}")
         self._release()
 
     def _release(self) -> None:

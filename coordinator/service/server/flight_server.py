@@ -52,7 +52,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         given = given.encode() if isinstance(given, str) else bytes(given)
         caller = self._tokens.caller(given)
         if caller is None:
-            self._once.warn("token", f"refused: a call with {'a wrong' if given else 'no'} token")
+            self._once.warn("token", f"a call with {'a wrong' if given else 'no'} token was refused")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
         return _Found(caller)
 

@@ -109,7 +109,7 @@ def test_a_failed_start_logs_one_line_and_leaves_logging_unchanged(capsys):
     root = logging.getLogger()
     before = [*root.handlers], root.level
     assert run(["coordinator", "--config", "none.properties", "--log-format", "json"]) == 1
-    assert json.loads(capsys.readouterr().err)["message"].startswith("failed: InvalidPropertiesFile: ")
+    assert json.loads(capsys.readouterr().err)["message"].startswith("the coordinator failed: InvalidPropertiesFile: ")
     assert ([*root.handlers], root.level) == before
 
 

@@ -98,7 +98,9 @@ def test_requests_to_another_host_are_counted_and_it_is_named_once(here, caplog)
     assert here.count("passed_on_requests", result="answered") == 2
     assert here.count("passed_on_requests", result="failed") == 1
     (line,) = caplog.messages
-    assert line == "passed on: group=billing to the coordinator on far-host (process 7), which owns it, over Kafka"
+    assert (
+        line == "requests are passed on over Kafka: group=billing to its owner, the coordinator on far-host (process 7)"
+    )
 
 
 def test_requests_of_another_host_are_counted(here):

@@ -89,7 +89,7 @@ def test_output_of_c_libraries_is_logged_and_the_descriptor_is_restored():
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     *lines, after = found.stderr.splitlines()
     assert [json.loads(line)["message"] for line in lines] == [
-        "refused: connection without a TLS handshake: Handshake failed with error 7",
+        "a connection without a TLS handshake was refused: Handshake failed with error 7",
         "a line of librdkafka",
     ]
     assert after == "after"
@@ -206,7 +206,7 @@ def test_only_a_connection_without_a_token_is_cut_after_a_while(door, clock, sai
     door.look()
     wait_cut(silent)
     assert is_open(known) and is_open(late)
-    assert said() == ["refused: connection of 127.0.0.1 is cut, it has not shown the token"]
+    assert said() == ["a connection of 127.0.0.1 was cut: it has not shown the token"]
 
 
 def test_above_the_limit_the_oldest_silent_connections_are_closed_first(door, clock, said):
@@ -231,7 +231,7 @@ def test_member_connections_above_the_limit_are_kept_and_logged(door, said):
         door._greeted.add(peer(member))
     door.look()
     assert all(is_open(member) for member in members)
-    assert said() == ["5 connections, all with the token: more than max.connections"]
+    assert said() == ["5 connections are open, all with the token: more than max.connections"]
 
 
 def test_a_closed_connections_address_is_no_longer_authenticated(door, clock):

@@ -71,38 +71,38 @@ def why_it_left(
 def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> None:
     group, plan = started_plan()
     group.complete(plan)
-    assert why_it_left(group) == "told to"
+    assert why_it_left(group) == "it was told to"
     group.pass_time(SESSION_MS + 1)
-    assert why_it_left(group) == "idle"
+    assert why_it_left(group) == "it was idle"
 
 
 def test_a_coordinator_stays_while_a_topic_may_be_deleted() -> None:
     """Else each of several short-lived coordinators would doubt, and none would count the loss."""
-    assert why_it_left(GroupDriver(), in_doubt=True) == "told to"
-    assert why_it_left(GroupDriver()) == "idle"
+    assert why_it_left(GroupDriver(), in_doubt=True) == "it was told to"
+    assert why_it_left(GroupDriver()) == "it was idle"
 
 
 def test_a_coordinator_stays_while_a_record_is_acquired() -> None:
     group, _ = started_plan()
     replay(group.group, SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
-    assert why_it_left(group) == "told to"
+    assert why_it_left(group) == "it was told to"
 
 
 def test_a_coordinator_leaves_without_calls_and_brokers() -> None:
     group, _ = started_plan()
-    assert why_it_left(group, away_s=300) == "told to"
+    assert why_it_left(group, away_s=300) == "it was told to"
     assert why_it_left(group, away_s=302) == "nobody has called, and no broker answered, for 301 s"
 
 
 def test_a_coordinator_leaves_without_calls_when_its_groups_cannot_be_loaded() -> None:
     group, plan = started_plan()
-    assert why_it_left(group, unloaded=True, outage_ms=1_000) == "told to", "another group is held"
+    assert why_it_left(group, unloaded=True, outage_ms=1_000) == "it was told to", "another group is held"
     group.complete(plan)
     group.pass_time(SESSION_MS + 1)
     reason = "nobody has called, and its groups could not be loaded, for 2 s"
     assert why_it_left(group, unloaded=True, outage_ms=1_000) == reason
-    assert why_it_left(group, unloaded=True, outage_ms=1_000, looks=15) == "told to"
+    assert why_it_left(group, unloaded=True, outage_ms=1_000, looks=15) == "it was told to"
 
 
 def test_a_coordinator_stays_while_a_dead_letter_waits() -> None:
@@ -110,9 +110,9 @@ def test_a_coordinator_stays_while_a_dead_letter_waits() -> None:
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
     group.pass_time(SESSION_MS + 1)
-    assert why_it_left(group) == "told to"
+    assert why_it_left(group) == "it was told to"
     group.file(0, 0)
-    assert why_it_left(group) == "idle"
+    assert why_it_left(group) == "it was idle"
 
 
 def test_a_coordinator_leaves_when_dead_letters_need_a_person() -> None:
@@ -129,15 +129,15 @@ def test_a_coordinator_stays_while_a_record_is_delayed() -> None:
     group = GroupDriver(records=10)
     later = Run(RecordState.AVAILABLE, 1, releases=1, not_before_ms=group.now_ms + 60_000)
     replay(group.group, RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 4, later),)))
-    assert why_it_left(group) == "told to"
+    assert why_it_left(group) == "it was told to"
     group.pass_time(60_000)
-    assert why_it_left(group) == "idle"
+    assert why_it_left(group) == "it was idle"
 
 
 def test_a_coordinator_stays_while_a_quarantined_record_backs_off() -> None:
     group, plan = quarantined_record()
     group.start(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
-    assert why_it_left(group) == "told to"
+    assert why_it_left(group) == "it was told to"
     group.pass_time(31_000)
-    assert why_it_left(group) == "idle"
+    assert why_it_left(group) == "it was idle"

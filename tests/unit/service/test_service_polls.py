@@ -203,6 +203,6 @@ def test_records_that_retention_takes_from_a_share_consumer_are_logged_and_shown
     running.join("c1", query=False, starting_offsets="earliest")
     cluster.move("orders", 60, start=40)
     running.ask(AcquireRecords, "c1", max_records=10)
-    assert "removed before they were done: group=billing count=40 orders-0 offsets 0 to 39" in caplog.text
+    assert "records removed before they were done: group=billing count=40 orders-0 offsets 0 to 39" in caplog.text
     partition = running.partitions()["orders", 0]
     assert (partition.removed, partition.archived_total, partition.archived) == (40, 40, {})

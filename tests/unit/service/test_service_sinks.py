@@ -140,11 +140,14 @@ def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, clust
     assert staged == OutcomesStaged(
         staged=2, stale=2, stale_sample=("orders-0@8 (1)",), attempt=0, plan_id=number, member_id="m1"
     )
-    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("staged:")]
-    assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2 contradicting=0"]
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("outcomes staged")]
+    assert told == [
+        "outcomes staged with losses: group=billing query=q batch=7 staged=2 stale=2 own_content_not_written=2 "
+        "contradicting=0"
+    ]
     caplog.clear()
     stage(running, (14, 15, 1, ACCEPT))
-    assert not [record for record in caplog.records if record.getMessage().startswith("staged:")]
+    assert not [record for record in caplog.records if record.getMessage().startswith("outcomes staged")]
 
 
 def second_batch(running, cluster):

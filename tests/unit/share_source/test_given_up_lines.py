@@ -51,7 +51,7 @@ def test_the_coordinator_logs_given_up_records_once(running: Running, caplog: An
     with caplog.at_level(logging.WARNING):
         running.ask(NextPlan, start=twice_undecided(running))
     lines = [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
-    assert lines == ["given up: group=billing count=10 undecided (('orders', 0, 0, 9),)"]
+    assert lines == ["records given up: group=billing count=10 undecided (('orders', 0, 0, 9),)"]
 
 
 def test_a_refused_append_gives_nothing_up_and_the_repeated_request_does(running: Running, caplog: Any) -> None:

@@ -179,7 +179,7 @@ def test_a_coordinator_s_log_names_members_that_join_and_whose_sessions_end(tmp_
         running.ask(messages.LeaveGroup)
         running.close()
     told = [line for line in caplog.messages if "client=(nightly, process 4711 on host-1)" in line]
-    assert [line.partition(":")[0] for line in told] == ["joined", "session ended"]
+    assert [line.partition(":")[0] for line in told] == ["member joined", "session ended"]
 
 
 # --- names are data

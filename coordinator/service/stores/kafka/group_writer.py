@@ -217,6 +217,6 @@ def _close(producer: Producer, name: str) -> None:
         producer.purge()
         producer.close()
     except KafkaException as error:  # it was fenced, or its last write failed: that was reported then
-        _log.debug("closing %s: %s", name, error)
+        _log.debug("could not close the producer %s: %s", name, error)
     except Exception:  # noqa: BLE001 - no caller waits for it, and nothing depends on it
-        _log.exception("closing %s", name)
+        _log.exception("could not close the producer %s", name)

@@ -102,13 +102,13 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
         finally:
             writer.close()
     except (ShareGroupError, StoreRefused, StoreOutcomeUnknown, Fenced) as error:
-        _log.warning("not ended: the transaction in %s-%d that is open since offset %d: group=%s %s", *where, error)
+        _log.warning("could not end the transaction in %s-%d that is open since offset %d: group=%s %s", *where, error)
         return False
     if has_ended:
-        _log.warning("ended: the transaction in %s-%d that Kafka left open since offset %d: group=%s", *where)
+        _log.warning("ended the transaction in %s-%d that Kafka left open since offset %d: group=%s", *where)
     else:
         _log.warning(
-            "not ended: the transaction in %s-%d that is open since offset %d: group=%s Kafka does not know its "
+            "could not end the transaction in %s-%d that is open since offset %d: group=%s Kafka does not know its "
             "producer any more (transactional.id.expiration.ms)",
             *where,
         )
@@ -131,7 +131,9 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
         if not _has_moved(topic, partition, offset):  # the transaction of a living owner soon ends by itself
             return
         if is_left:
-            _log.info("aborted: what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)
+            _log.info(
+                "aborted the transaction that %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id
+            )
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:

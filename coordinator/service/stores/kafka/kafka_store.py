@@ -236,7 +236,7 @@ class KafkaStore:
         self._served_before.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
-        _log.info("loaded: group=%s %s to %d%s", group_id, self.name, loaded_to, self._why_taken(seen.owner))
+        _log.info("group loaded: group=%s %s to %d%s", group_id, self.name, loaded_to, self._why_taken(seen.owner))
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
         return self._peeked(self._new_log(group_id))
@@ -264,7 +264,7 @@ class KafkaStore:
             except Fenced:
                 pass  # a newer owner has it
             except Exception as error:  # noqa: BLE001 - it is closed all the same
-                _log.info("closed, and not given up: group=%s %s", group_id, error)
+                _log.info("closed a group without a record that it has no owner: group=%s %s", group_id, error)
                 if are_away is not None:
                     are_away.set()
         self.release(group_id)
@@ -350,7 +350,7 @@ class KafkaStore:
         if foreign.last > self._foreign_to.get(what, -1):
             self._foreign_to[what] = foreign.last
             _log.warning(
-                "passed over: %s has %d record(s) %s",
+                "records passed over: %s has %d record(s) %s",
                 *(self.name, foreign.count, what.format(first=foreign.first, last=foreign.last)),
             )
 
@@ -564,10 +564,12 @@ class KafkaStore:
             try:
                 owner = self._newest_owner(group_id, open_)
             except (GroupStateTooNew, GroupStateTooOld) as error:
-                _log.warning("fenced: group=%s by another version of sharegroup (%s)", group_id, fenced)
+                _log.warning(
+                    "this process was fenced: group=%s by another version of sharegroup (%s)", group_id, fenced
+                )
                 raise StoreFenced(error) from None
             by = owner or self._by_nobody(group_id, open_)
-            _log.warning("fenced: group=%s by %s (%s)", group_id, by, fenced)
+            _log.warning("this process was fenced: group=%s by %s (%s)", group_id, by, fenced)
             if owner is None:  # no other process: the broker ended a transaction that took too long
                 raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None

@@ -122,7 +122,7 @@ class LogReader:
             if now - logged > PROGRESS_S:
                 logged = now
                 what = (self._topic.name, self.partition, self.position, first, end, now - began)
-                _log.info("loading: %s-%d at %d of %d to %d, %.0f s", *what)
+                _log.info("loading: %s-%d at offset %d, from %d to %d, for %.0f s", *what)
             yield from messages
 
     def _consume(self) -> list[Any]:

@@ -33,8 +33,8 @@ WOKEN_AT_ONCE = 20
 after its snapshot, except one whose absent members hold records: these have a session's time to come back."""
 
 _NO_DELETE_RECORDS = (
-    "%s is not pruned: these brokers have no delete-records (%s). It grows, and a takeover reads longer; "
-    "share.state.store=sqlite:PATH does without it"
+    "%s is not pruned: these brokers have no delete-records (%s). The topic grows, and a takeover reads longer; "
+    "share.state.store=sqlite:PATH needs no such topic"
 )
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Pruning:
             try:
                 self._prune(store)
             except Exception as error:  # noqa: BLE001 - the other partitions, and the next pass, do not depend on it
-                _log.warning("not pruned: %s %r", store.name, error)
+                _log.warning("the state topic could not be pruned: %s %r", store.name, error)
 
     def _prune(self, store: KafkaStore) -> None:
         topic = store.topic
@@ -116,4 +116,4 @@ class Pruning:
             if self._once.changes("delete-records", True):
                 _log.warning(_NO_DELETE_RECORDS, self._topic.name, raised.args[0].str())
             return
-        _log.info("pruned: %s-%d below %d", self._topic.name, partition, offset)
+        _log.info("state topic pruned: %s-%d below offset %d", self._topic.name, partition, offset)
