@@ -170,7 +170,8 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
         return all_failed(sending, error)
     for lock in reply.capped:
         logger.warning(
-            "partition %d, offsets %d-%d: the lock ends in %.1f s, and can't be renewed: share.max.lock.extension.ms",
+            "partition %d, offsets %d-%d: the lock ends in %.1f s, when share.max.lock.extension.ms is used up, and "
+            "can't be renewed",
             *(lock.partition, lock.first, lock.last, lock.left_ms / 1000),
         )
     return sending.errors(reply.errors)

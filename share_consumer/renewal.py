@@ -116,7 +116,7 @@ class Renewer:
                     alone = self._ask((acks,))
                     lost += [acks] if alone.errors else done((acks,), alone.done_below)
                     capped += alone.capped
-                logger.info("could not renew locks: %s; %d of these ranges are lost", refused, len(lost))
+                logger.info("some locks were not renewed (%s): %d range(s) of records are lost", refused, len(lost))
             if (renewed := self._renewed()) is not None:
                 renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
 

@@ -257,7 +257,8 @@ def _say_open(
         for number, (low, high) in _ends(beyond, topic, partitions).items():
             end = ends.get(number, (low, low))[1]
             if end < high:
-                text = "not read: %d offsets of %s-%d from %d on, before a transaction ends that is open there"
+                text = "%d offsets of %s-%d, from %d on, are not read: they come after the start of a transaction that "
+                "is still open"
                 logger.warning(text, high - end, topic, number, end)
 
 

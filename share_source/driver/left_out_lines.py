@@ -42,8 +42,8 @@ def tell_breaker(once: LogOnce, breaker: ReleaseBreaker | None) -> None:
     if breaker is not None:
         _log.warning(
             "the query gets fewer records, and later: sinks released %d of the last %d records, so the service behind "
-            "it may be away. No record comes before %s; then a batch has a few records%s, until most records of one "
-            "are not released. share.release.breaker.ratio=1 turns this off.",
+            "it may be away. No record comes until %s. Then batches are small%s, until a batch comes of which most "
+            "records are not released. share.release.breaker.ratio=1 turns this off.",
             breaker.released,
             breaker.records,
             datetime.fromtimestamp(breaker.until_ms / 1000, timezone.utc).isoformat(timespec="seconds"),

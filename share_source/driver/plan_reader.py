@@ -314,7 +314,7 @@ class PlanReader(DataSourceStreamReader):
         with last_lines():
             if self._session is not None and self._session.close():
                 member_id = self._session.member_id
-                logger.info("ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
+                logger.info("query ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
         if isinstance(error, json.JSONDecodeError):  # Spark's runner parses the log before it calls the reader
             raise UnreadableOffset(offset=error.doc[:200], reason=f"it is no JSON, {error}") from None
 

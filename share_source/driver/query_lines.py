@@ -1,4 +1,5 @@
-"""The log lines of a query's source: ``started``, ``reads``, the configs, options without an effect, and ``ended``.
+"""The log lines of a query's source: ``query started``, ``query reads``, the configs, options without an effect, and
+``query ended``.
 
 Rule: the lines show what the coordinator replied, and no query fails because of a line."""
 
@@ -18,7 +19,7 @@ from share_source.executor.reader_choice import reader_choice
 from share_source.options import SourceOptions
 
 NAMED = 20
-"""The line ``reads`` names up to this many partitions."""
+"""The line ``query reads`` names up to this many partitions."""
 LONGEST = 200
 """A line shows up to this many characters of an option's value."""
 
@@ -26,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 
 def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool) -> None:
-    """Log ``started``, ``reads``, the configs, and each option without an effect or with another effect than written.
-    ``is_new``: the query has a new checkpoint."""
+    """Log ``query started``, ``query reads``, the configs, and each option without an effect or with another effect
+    than written. ``is_new``: the query has a new checkpoint."""
     joined = session.joined
     group: GroupDescription | None = None
     try:
@@ -36,7 +37,7 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
     except ShareGroupError as error:
         where = f"where the group stands is not known: {error}"
     _log.info(
-        "started: group=%s member=%s epoch=%d coordinator=(%s) store=%s reader=%s",
+        "query started: group=%s member=%s epoch=%d coordinator=(%s) store=%s reader=%s",
         options.group_id,
         session.member_id,
         joined.member_epoch,
@@ -44,7 +45,7 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
         "the coordinator's" if options.coordinator_configs.get("share.coordinator.endpoint") else options.state_store,
         _reader(),
     )
-    _log.info("reads: %s %s", _subscription(options), where)
+    _log.info("query reads: %s %s", _subscription(options), where)
     for line in effective_configs(joined.configs, options.group_configs):
         _log.info("%s", line)
     log_joined(joined, options.group_configs)
@@ -134,7 +135,7 @@ _OUTCOMES = ("accepted", "released", "rejected", "deferred")
 
 
 class QueryCounts:
-    """Counts what a process of a query acquired and completed, for the line ``ended``."""
+    """Counts what a process of a query acquired and completed, for the line ``query ended``."""
 
     def __init__(self) -> None:
         self._batches = self._acquired = self._archived = 0

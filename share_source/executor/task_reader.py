@@ -66,7 +66,7 @@ def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, li
         for reader in readers:
             left = reader.pass_through(rows, left, until_s)
         if time.monotonic() >= until_s and any(reader.given_up for reader in readers):
-            logger.warning("stopped scanning the batch after %.0f s, before its end", most_s)
+            logger.warning("the scan for damaged records stopped after %.0f s, before the end of the batch", most_s)
         return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
 
 

@@ -66,7 +66,7 @@ class ShareGroupListener(StreamingQueryListener):
             is_new = before is None or before.plan_id != offset.plan_id
             acquired, redelivered = acquired_records(offset) if is_new else (0, 0)
             _log.info(
-                "progress: group=%s member=%s query=%s batch=%d acquired=%d redelivered=%d %s",
+                "query progress: group=%s member=%s query=%s batch=%d acquired=%d redelivered=%d %s",
                 *(offset.group_id, offset.member_id, report.get("name") or report["id"], report["batchId"]),
                 *(acquired, redelivered, self._where(offset.group_id)),
             )

@@ -91,7 +91,7 @@ def confirm(visit: Visit) -> Response:
     except ShareGroupError as error:
         return _led_to_form(visit, kind, asked["group"], fields, error)
     name = visit.signed_in.visitor.name or "somebody without a name"
-    _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
+    _log.info("an action was carried out on the page: by=%r action=%s group=%r", name, kind, values["group"])
     visit.site.examinations.forget(values["group"])
     kept = visit.signed_in.keep({"kind": kind, "group": values["group"], "answer": answer})
     return visit.redirect(f"/done?done={kept}")

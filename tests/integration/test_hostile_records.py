@@ -90,7 +90,7 @@ def test_the_dead_letter_behind_any_record_is_read_or_named(
     kafka.produce(name, [b"behind"], partition=0, headers=dead_letter)
     found = [each.value for each in dead_letters(name, {"bootstrap.servers": kafka.bootstrap})]
     if what == OPEN:
-        assert f"not read: 2 offsets of {name}-0 from 0 on" in caplog.text
+        assert f"2 offsets of {name}-0, from 0 on, are not read" in caplog.text
     else:
         assert found == [b"behind"]
     del kept

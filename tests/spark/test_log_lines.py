@@ -38,15 +38,18 @@ def test_a_query_logs_its_start_offsets_configs_and_counts(kafka, topic, job, st
     # An availableNow query ends after the answer that completes its last batch: the last line has all counts.
     start(queue.query("a", trigger="available_now")).wait_over()
     program = shared_program.get()
-    started = wait_line(program, queue, "started:")
+    started = wait_line(program, queue, "query started:")
     assert re.match(
-        rf"started: group={queue.group} member=\w{{32}} epoch=1 coordinator=\(process \d+ on this host, log ", started
+        rf"query started: group={queue.group} member=\w{{32}} epoch=1 coordinator=\(process \d+ on this host, log ",
+        started,
     )
     assert started.endswith(f") store=kafka reader={reader_choice()}")
-    assert f"reads: {orders} lag=100 partitions=2 ({orders}-0 from 0 (lag " in wait_line(program, queue, "reads:")
+    assert f"query reads: {orders} lag=100 partitions=2 ({orders}-0 from 0 (lag " in wait_line(
+        program, queue, "query reads:"
+    )
     assert wait_line(program, queue, "configs: ") == f"configs: {LIMIT}=3 (this query)"
     wait_line(program, queue, "configs that have their default: share.session.timeout.ms=45000, ")
-    ended = wait_line(program, queue, "ended:")
+    ended = wait_line(program, queue, "query ended:")
     outcomes = "accepted=100 released=0 rejected=0 deferred=0 archived=0"
     assert f"batches=2 acquired=100 {outcomes} last batch: completed" in ended
 

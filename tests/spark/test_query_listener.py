@@ -51,7 +51,7 @@ def test_each_batch_is_a_line_of_the_programs_log(kafka, topic, unique, tmp_path
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": group, "subscribe": orders}
     options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
     said = shared_program.get().run(PROGRAM, options=options, checkpoint=str(tmp_path))
-    lines = re.findall(r"^progress: group=(\S+) member=\w+ query=etl batch=(\d+) (.*)$", said, re.MULTILINE)
+    lines = re.findall(r"^query progress: group=(\S+) member=\w+ query=etl batch=(\d+) (.*)$", said, re.MULTILINE)
     batches = [rest for name, _, rest in lines if name == group]
     counts = [
         int(re.search(r"acquired=(\d+) redelivered=0 lag=\d+ in flight=\d+ archived=0 ", each)[1]) for each in batches

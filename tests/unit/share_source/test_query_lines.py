@@ -53,7 +53,7 @@ def started(caplog):
     def lines(session, is_new=True, **options):
         log_started(SourceOptions.parse({**OPTIONS, **options}), session, is_new=is_new)
         found = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
-        assert found[0].startswith("INFO started: group=billing member=m1 ")
+        assert found[0].startswith("INFO query started: group=billing member=m1 ")
         return [line for line in found[1:] if not line.startswith("INFO configs")]
 
     return lines
@@ -61,7 +61,7 @@ def started(caplog):
 
 def test_the_line_reads_is_of_bounded_length(started):
     (line,) = started(Session(*(partition(number) for number in range(1_000))), subscribe="orders")
-    assert line.startswith("INFO reads: orders lag=10000 partitions=1000 (orders-0 from 0 (lag 10), ")
+    assert line.startswith("INFO query reads: orders lag=10000 partitions=1000 (orders-0 from 0 (lag 10), ")
     assert "orders-19 from 0 (lag 10), 980 more)" in line
     assert len(line) < 1_000
 
@@ -95,12 +95,12 @@ def test_a_starting_point_of_an_existing_group_has_no_effect(started, name, valu
 
 def test_a_starting_point_of_a_topic_new_to_its_group_has_effect(started):
     (line,) = started(Session(partition(0), created=False), subscribe="orders", startingOffsets="earliest")
-    assert " reads: " in line
+    assert " query reads: " in line
 
 
 def test_a_pattern_that_matches_no_topic_is_named(started):
     line, warning = started(Session(), subscribePattern="order-.*")
-    assert line == "INFO reads: subscribePattern order-.* lag=0 partitions=0 (none yet)"
+    assert line == "INFO query reads: subscribePattern order-.* lag=0 partitions=0 (none yet)"
     assert warning.startswith("WARNING subscribePattern=order-.* matches no topic yet")
 
 

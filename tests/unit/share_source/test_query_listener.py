@@ -57,8 +57,8 @@ def test_a_batch_is_one_line_with_its_counts_and_the_groups(logged):
         partitions=(partition(0, archived=archived, archiving=1), partition(1)),
     )  # fmt: skip
     assert logged(source(OFFSET), group=group) == [
-        "progress: group=billing member=m1 query=etl batch=7 acquired=13 redelivered=3 lag=10 in flight=8 archived=2 "
-        "dead letters waiting=1"
+        "query progress: group=billing member=m1 query=etl batch=7 acquired=13 redelivered=3 lag=10 in flight=8 "
+        "archived=2 dead letters waiting=1"
     ]
 
 
