@@ -18,9 +18,9 @@ class SeveralSubscriptions(ShareGroupError, kafka_error="INVALID_CONFIG"):
 class BatchReadRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A share group can't be read as a batch (spark.read, or SQL on a table): a batch has no checkpoint that says
     which records it took and which are done. Use spark.readStream.format("sharegroup") and
-    writeStream.trigger(availableNow=True): the query takes the available records, and ends. To look at records without
-    taking them, read the topic with spark.read.format("kafka"). To look at the group, name a view: .option("view",
-    "offsets"), or groups, members, in-flight, dead-letters."""
+    writeStream.trigger(availableNow=True): the query takes the available records, and ends. To look at the group's
+    records without taking them, name the view records: .option("view", "records"). Other views show the group: groups,
+    members, offsets, in-flight, dead-letters."""
 
 
 class ViewIsNoStream(ShareGroupError, kafka_error="INVALID_REQUEST"):

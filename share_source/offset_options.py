@@ -1,4 +1,5 @@
-"""Parses the options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark does."""
+"""Parses the options that are JSON over topics and partitions, as Spark does: ``assign``, ``startingOffsets`` and
+``endingOffsets``."""
 
 from __future__ import annotations
 
@@ -43,26 +44,56 @@ def parse_starting_offsets(
     return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
 
 
+_OPEN = {"startingOffsets": ("earliest", -2), "endingOffsets": ("latest", -1)}
+"""The word and the number that leave a batch open at this side, as in Spark's Kafka source."""
+
+
+def parse_bounds(
+    option: str, text: str | None, topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
+) -> dict[tuple[str, int], int]:
+    """Parse startingOffsets or endingOffsets of a batch: the word that leaves it open, or JSON. Returns the offsets by
+    topic and partition, without those that are open. Raises InvalidOption as :func:`parse_starting_offsets`."""
+    word, number = _OPEN[option]
+    if text is None or text.strip().lower() == word:
+        return {}
+    example = f'{word}, or JSON as in {{"orders":{{"0":23,"1":{number}}}}}'
+    found = {}
+    for topic, by_partition in _object(option, text, example).items():
+        if not _are_offsets(by_partition) or any(offset < 0 and offset != number for offset in by_partition.values()):
+            problem = f"{topic} needs an offset from 0 on, or {number} ({word}), for each partition: {example}."
+            raise InvalidOption(option=option, problem=problem)
+        _check_read(topic, by_partition, topics, assign, option)
+        found.update({(topic, int(index)): offset for index, offset in by_partition.items() if offset != number})
+    return found
+
+
 def _check_offsets(topic: str, by_partition: Any, example: str) -> None:
-    fine = isinstance(by_partition, dict) and all(
-        _is_partition_text(partition) and type(offset) is int and _EARLIEST <= offset < 2**63
-        for partition, offset in by_partition.items()
-    )
-    if not fine:
+    if not _are_offsets(by_partition):
         problem = f"{topic} needs an offset from -2 on (-2 earliest, -1 latest) for each partition: {example}."
         raise InvalidOption(option="startingOffsets", problem=problem)
 
 
+def _are_offsets(by_partition: Any) -> bool:
+    return isinstance(by_partition, dict) and all(
+        _is_partition_text(partition) and type(offset) is int and _EARLIEST <= offset < 2**63
+        for partition, offset in by_partition.items()
+    )
+
+
 def _check_read(
-    topic: str, by_partition: Mapping[str, int], topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
+    topic: str,
+    by_partition: Mapping[str, int],
+    topics: tuple[str, ...],
+    assign: Mapping[str, tuple[int, ...]] | None,
+    option: str = "startingOffsets",
 ) -> None:
     if topics and topic not in topics:
-        raise InvalidOption(option="startingOffsets", problem=f"topic {topic} is not subscribed.")
+        raise InvalidOption(option=option, problem=f"topic {topic} is not subscribed.")
     if assign is None:
         return
     for partition in by_partition:
         if int(partition) not in assign.get(topic, ()):
-            raise InvalidOption(option="startingOffsets", problem=f"{topic}-{partition} is not assigned.")
+            raise InvalidOption(option=option, problem=f"{topic}-{partition} is not assigned.")
 
 
 def _object(option: str, text: str, example: str) -> dict[str, Any]:

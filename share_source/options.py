@@ -100,7 +100,7 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
         raise SeveralSubscriptions(options=", ".join(named))
     text = given[named[0].lower()].strip()
     if named[0] == "subscribe":
-        return _topics(text), None, None
+        return parse_topics(text), None, None
     if named[0] == "subscribePattern":
         if not text:
             raise InvalidOption(option="subscribePattern", problem="it is empty.")
@@ -116,7 +116,8 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
     return (), None, assign
 
 
-def _topics(text: str) -> tuple[str, ...]:
+def parse_topics(text: str) -> tuple[str, ...]:
+    """Returns the topics in the value of subscribe. Raises InvalidOption, and as check_topic."""
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
         raise InvalidOption(option="subscribe", problem="it names no topic.")

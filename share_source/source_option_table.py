@@ -70,8 +70,8 @@ OPTIONS = (
     Option(
         "view",
         "none",
-        "With spark.read alone: groups, members, offsets, in-flight or dead-letters instead of records. It takes "
-        "kafka.*, share.coordinator.* and share.state.store beside it.",
+        "With spark.read alone: groups, members, offsets, in-flight, dead-letters or records, without taking any. It "
+        "takes kafka.*, share.coordinator.* and share.state.store beside it; records takes bounds, too (see below).",
         "not there",
     ),
     Option(
@@ -143,6 +143,22 @@ OWNED: dict[str, str] = {
 """Properties of librdkafka that the source sets itself -> what to use instead."""
 
 TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)
+
+RECORDS_OPTIONS = (
+    Option("subscribe", "all topics", "Topics that the group knows, separated by commas."),
+    Option("assign", "all partitions", 'Partitions, as JSON: {"orders":[0,1]}.'),
+    Option("startingOffsets", "earliest", 'The first offsets: earliest, or JSON as {"orders":{"0":23,"1":-2}}.'),
+    Option("endingOffsets", "latest", 'Exclusive: latest, or JSON as {"orders":{"0":42,"1":-1}}.'),
+    Option(
+        "states",
+        "all",
+        "AVAILABLE, ACQUIRED, IN_PROGRESS and ARCHIVING (given up, without a dead letter yet), separated by commas.",
+        "not there",
+    ),
+    Option("maxRecords", "no limit", "At most this many records, which one task reads.", "not there"),
+    Option("kafkaConsumer.pollTimeoutMs", "120000", "A task fails if the broker sends it nothing for this long."),
+)
+"""The bounds of the view ``records``, with which a batch of Spark's Kafka source is bounded as well."""
 
 VIEW = "view"
 """With this option a read shows groups; such a read has options of its own (share_source/views/reader.py)."""

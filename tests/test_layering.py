@@ -73,7 +73,10 @@ RULES = [
     Rule(folder="coordinator/config", ours=(KAFKA, PROTOCOL)),
     Rule(folder="coordinator/dead_letters", ours=(KAFKA, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/client", ours=(KAFKA, PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/admin", ours=(CLIENT, f"{SERVICE}.handlers.read_only", KAFKA, PROTOCOL, CONFIG)),
+    Rule(
+        folder="coordinator/admin",
+        ours=(CLIENT, f"{SERVICE}.handlers.read_only", f"{BROKERS}.cluster", KAFKA, PROTOCOL, CONFIG),
+    ),
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
     Rule(folder="coordinator/service/requests", ours=(f"{RUNTIME}.transaction", PROCESS, CORE, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/server", ours=(REQUESTS, PROCESS, PROTOCOL, CONFIG)),

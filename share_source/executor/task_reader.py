@@ -47,7 +47,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def read_batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """As :func:`read_task`, in a process whose log names the query already."""
+    """As :func:`read_task`, in a process whose log is its own, or names the query already."""
     native = is_native()
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)

@@ -10,7 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.admin.admin import Admin
-from coordinator.protocol.arrow_types import TIMESTAMP
+from coordinator.admin.arguments import connection
+from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import GroupDescription
 from coordinator.protocol.option_errors import MissingOption
@@ -27,6 +29,7 @@ _TYPES = {
     "bool": pa.bool_(),
     "bytes": pa.binary(),
     "time": TIMESTAMP,
+    "headers": HEADERS,
     "texts": pa.list_(pa.field("element", pa.string())),
     "assignment": pa.list_(pa.field("element", _ASSIGNED)),
 }
@@ -45,6 +48,8 @@ _COLUMNS = {
     "originOffset:long originTimestamp:time deliveryCount:int disposition:text message:text key:bytes value:bytes",
 }
 """The columns of each view, as ``name:type``. Times are in UTC."""
+_OF_RECORD = "offset:long timestamp:time timestampType:int key:bytes value:bytes headers:headers"
+_COLUMNS["records"] = _COLUMNS["in-flight"].replace("first:long last:long", _OF_RECORD)
 
 SCHEMAS: dict[str, pa.Schema] = {
     view: pa.schema([(name, _TYPES[kind]) for name, _, kind in (each.partition(":") for each in columns.split())])
@@ -118,16 +123,28 @@ def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: s
 
 def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | None) -> Iterator[pa.Table]:
     """Yields the dead letters in tables of up to ROWS_AT_ONCE rows, first one without rows. Raises UnknownTopic."""
-    config = {name: str(value) for name, value in conf.items() if not name.startswith("share.")}
     rows: list[dict[str, Any]] = []
     yield _table("dead-letters", rows)
-    for found in read_dead_letters(topic, config):
+    for found in read_dead_letters(topic, kafka_of(conf)):
         if group_id in (None, found.group_id):
             rows.append({**_columns(found.named()), "key": found.key, "value": found.value})
         if len(rows) >= ROWS_AT_ONCE:
             yield _table("dead-letters", rows)
             rows = []
     yield _table("dead-letters", rows)
+
+
+def runs_table(group_id: str, runs: Iterable[RunInFlight]) -> pa.Table:
+    """Returns the runs with the columns of the view ``in-flight``."""
+    return _table("in-flight", [_row(group_id, run) for run in runs])
+
+
+def kafka_of(conf: Mapping[str, object]) -> dict[str, str]:
+    """Returns librdkafka's properties of Admin's ``conf``. Raises MissingOption if ``conf`` names no brokers."""
+    kafka, _, servers = connection(conf)
+    if not servers:
+        raise MissingOption(option="bootstrap.servers", why="records are read from the brokers.")
+    return {**kafka, "bootstrap.servers": servers}
 
 
 def _described(admin: Admin, group_id: str) -> GroupDescription:

@@ -25,7 +25,7 @@ from share_sink import task_progress
 from share_source.driver import plan_reader
 from share_source.views import tables
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan
-from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer
+from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer, views
 from sharegroup.__main__ import run
 from sharegroup.web.actions import KINDS
 from sharegroup.web.app import create_app
@@ -224,7 +224,7 @@ def test_each_method_of_admin_answers_the_same_on_both_hosts(two):
 
 @pytest.mark.parametrize("view", tables.SCHEMAS)
 def test_a_view_has_the_same_rows_on_both_hosts(two, view):
-    look = getattr(tables, view.replace("-", "_"))
+    look = getattr(views, view.replace("-", "_"))
     found = []
     for host in ("one", "two"):
         with two.on(host):

@@ -128,6 +128,16 @@ def test_the_program_of_views_shows_the_group(kafka, orders, job, shared_program
     assert queue.group in table and orders in table
 
 
+def test_the_program_that_browses_shows_the_records(kafka, orders, job, shared_program, start, tmp_path):
+    queue = job(orders)
+    start(queue.query("a")).wait_written().stop()
+    kafka.produce(orders, numbers(3))
+    program = bent(printed("docs/run/watching.md", "Browsing: records that are not taken"), kafka, queue, tmp_path)
+    (table,), (counted,) = shared_program.get().run(RUN, program=program)
+    assert "ACQUIRED              1  b'0'" in table
+    assert f"topic='{orders}', state='AVAILABLE', deliveryCount=0" in counted
+
+
 DECIDE = """
 from tests.support.cookbook_job import of_the_page
 

@@ -102,3 +102,38 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, shared_pr
     (in_flight,) = rows["in-flight"]
     assert {column: in_flight[column] for column in SAME} == {column: held[column] for column in SAME}
     assert in_flight["since"] == held["since"].timestamp()
+
+
+BROWSE = """
+def run(spark, options, bounds):
+    frame = spark.read.format("sharegroup").options(**options).option("view", "records")
+    found = [frame.options(**more).load() for more in bounds]
+    return [
+        (rows.rdd.getNumPartitions(), [(row.offset, row.value, row.state, row.deliveryCount) for row in rows.collect()])
+        for rows in found
+    ]
+"""
+
+
+def test_the_view_records_reads_in_tasks_and_acquires_nothing(kafka, group, shared_program):
+    name, orders = group
+    kafka.produce(orders, numbers(50_000))
+    conf = {"bootstrap.servers": kafka.bootstrap}
+    wait_until(lambda: not views.offsets(conf, name).column("archiving")[0].as_py(), what="the dead letter is written")
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": name}
+    before = views.in_flight(conf, name).to_pylist()
+    two = {"assign": f'{{"{orders}":[0]}}', "startingOffsets": f'{{"{orders}":{{"0":3}}}}', "maxRecords": "2"}
+    all_of_them, some, none = shared_program.get().run(
+        BROWSE, options=options, bounds=[{}, two, {"states": "ARCHIVING"}]
+    )
+    (all_tasks, all_rows), (tasks, rows) = all_of_them, some
+    assert none[1] == []
+    assert (all_tasks, len(all_rows)) == (2, 50_002), "tasks have up to 50,000 offsets"
+    assert [row[0] for row in all_rows] == list(range(2, 50_004))
+    assert [(row[0], row[2], row[3]) for row in all_rows[:3]] == [
+        (2, "ACQUIRED", 1),
+        (3, "ACQUIRED", 1),
+        (4, "AVAILABLE", 0),
+    ]
+    assert (tasks, [tuple(row) for row in rows]) == (1, [tuple(row) for row in all_rows[1:3]])
+    assert views.in_flight(conf, name).to_pylist() == before

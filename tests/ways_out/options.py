@@ -180,7 +180,7 @@ def a_schema_of_ones_own(scene):
     DefaultSource(OPTIONS).streamReader(scene.place.source({}))
 
 
-@way_out(source_errors.BatchReadRefused, "Use spark.readStream", 'name a view: .option("view", "offsets")')
+@way_out(source_errors.BatchReadRefused, "Use spark.readStream", 'name the view records: .option("view", "records")')
 def a_batch_read(scene):
     with scene.refused():
         DefaultSource(OPTIONS).reader(spark_schema())

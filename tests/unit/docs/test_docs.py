@@ -38,7 +38,7 @@ from share_consumer.options import OPTIONS as CONSUMER_OPTIONS
 from share_consumer.pace import AHEAD_RECORDS
 from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS
 from share_sink.sink_option_table import REFUSED as SINK_REFUSED
-from share_source.source_option_table import OPTIONS, REFUSED
+from share_source.source_option_table import OPTIONS, RECORDS_OPTIONS, REFUSED
 from tests.support.imports import PACKAGES, ROOT, python_files
 from tests.support.readme import PROGRAM
 
@@ -78,7 +78,7 @@ def text_of(page: Path) -> str:
 
 def known_options() -> set[str]:
     tables = (REFUSED, SINK_REFUSED, GROUP_KEYS, COORDINATOR_KEYS, SERVER_KEYS)
-    return {option.name for option in (*OPTIONS, *SINK_OPTIONS, *CONSUMER_OPTIONS)}.union(*tables)
+    return {option.name for option in (*OPTIONS, *RECORDS_OPTIONS, *SINK_OPTIONS, *CONSUMER_OPTIONS)}.union(*tables)
 
 
 def is_known(option: str) -> bool:
