@@ -44,8 +44,10 @@ from coordinator.protocol.admin_messages import (
     DeleteGroup,
     DeleteOffsets,
     GroupListing,
+    GroupPosition,
     GroupsListed,
     HistoryRead,
+    ImportGroup,
     InFlightPage,
     ListGroups,
     ListInFlight,
@@ -56,6 +58,7 @@ from coordinator.protocol.admin_messages import (
     OffsetsListed,
     PlanInFlight,
     ReadHistory,
+    ReadPosition,
     ReleaseMember,
     RunInFlight,
     Window,
@@ -277,6 +280,11 @@ class Admin:
         request = ReadHistory(group_id=group_id, topic=topic, partition=partition, offset=offset, limit=limit)
         return self._look(request)
 
+    def position(self, group_id: str) -> GroupPosition:
+        """Returns how far the group has come in the topics that exist, as :meth:`import_group` takes it. Raises
+        GroupIdNotFound if the group does not exist."""
+        return self._look(ReadPosition(group_id=group_id))
+
     def coordinator_of(self, group_id: str) -> str:
         """The coordinator that serves the group, as host:port and its process id in brackets; empty if none runs.
         Raises ShareGroupError if no coordinator can be asked."""
@@ -353,6 +361,24 @@ class Admin:
             GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown: the group is still in use, or may be.
             GroupIdNotFound: it does not exist."""
         return self._act(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason, seen=seen))
+
+    def import_group(
+        self, group_id: str, position: GroupPosition, *, execute: bool = False, reason: str = "", seen: str = ""
+    ) -> Altered:
+        """Create the group at this position, with the position's configs. Records in none of its runs were never
+        delivered; from the start offset to the last run they are available. A start offset below the log is moved to
+        its start.
+
+        Raises:
+            GroupExists: the group exists, also if an earlier import created it.
+            InvalidImport, UnknownTopic, UnknownPartition: the position can't be taken in this cluster.
+            MaxGroupsReached: the coordinator has as many groups as it may have.
+            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict, DeadLetterTopicMissing,
+                DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: as of :meth:`alter_configs`."""
+        how: dict[str, Any] = {"execute": execute, "reason": reason, "seen": seen}
+        return self._act(
+            ImportGroup(group_id=group_id, partitions=position.partitions, configs=position.configs, **how)
+        )
 
     def alter_configs(
         self,

@@ -18,6 +18,7 @@ from coordinator.core.commands import (
     administer,
     assign_partitions,
     complete_plan,
+    import_position,
     mark_in_progress,
     membership,
     partitions,
@@ -58,6 +59,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], commands.De
     admin_messages.DeleteGroup: administer.delete_group,
     admin_messages.ReleaseMember: administer.release_member,
     admin_messages.DecideRecords: administer.decide_records,
+    import_position.ImportPosition: import_position.import_position,
     actions.RememberAction: actions.remember_action,
 }
 

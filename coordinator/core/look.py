@@ -10,10 +10,11 @@ from typing import Any
 
 from coordinator.core.looks.description import WithLag, describe, list_offsets, with_lag
 from coordinator.core.looks.measures import MeasureGroup, measure_group
+from coordinator.core.looks.position import read_position
 from coordinator.core.looks.shown_runs import list_in_flight, list_plans, list_windows
 from coordinator.core.looks.view import ViewGroup, view_group
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.admin_messages import ListInFlight, ListOffsets, ListPlans, ListWindows
+from coordinator.protocol.admin_messages import ListInFlight, ListOffsets, ListPlans, ListWindows, ReadPosition
 from coordinator.protocol.messages import DescribeGroup, Reply, Request
 
 _LOOKS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Any]] = {
@@ -25,6 +26,7 @@ _LOOKS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Any]] = {
     ListInFlight: list_in_flight,
     ListWindows: list_windows,
     ListPlans: list_plans,
+    ReadPosition: read_position,
 }
 
 

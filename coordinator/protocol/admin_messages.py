@@ -6,7 +6,7 @@ Offsets are inclusive; times are milliseconds by the wall clock."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -255,6 +255,55 @@ class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
     limit: Count = 100
 
 
+class PositionRun(NamedTuple):
+    """Records ``first`` to ``last`` of a position. ``state``: AVAILABLE, or ACKNOWLEDGED or ARCHIVED, which are done.
+    The other fields are those of the core's run: only a group of sharegroup knows of tries and quarantine."""
+
+    first: Offset
+    last: Offset
+    state: str
+    delivery_count: Offset = 0
+    failures: Offset = 0
+    releases: Offset = 0
+    query_failures: Offset = 0
+    quarantined: bool = False
+
+
+class PartitionPosition(Message, frozen=True, tag=False):
+    """How far a group has come in one partition. ``runs``: ascending and disjoint, from ``start`` on. A record that is
+    in none of them was never delivered. ``topic_id``: the topic's id where the position was read; empty: not known."""
+
+    topic: str
+    partition: PartitionIndex
+    start: Offset
+    runs: tuple[PositionRun, ...] = ()
+    topic_id: str = ""
+
+
+class GroupPosition(Message, frozen=True):
+    """How far a group has come, wherever it lives: the form between the source of an import and the import.
+
+    configs: those that are set for the group, if it is one of sharegroup.
+    members: how many have a session. unheard: how many may have one, until ``wait_ms`` ms from now.
+    archiving: records that wait for their dead letters; in ``partitions`` they count as ARCHIVED.
+    of_plans: records of batches that queries have not completed; in ``partitions`` they are AVAILABLE.
+    read_from: as in GroupsListed."""
+
+    partitions: tuple[PartitionPosition, ...] = ()
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
+    members: int = 0
+    unheard: int = 0
+    wait_ms: int = 0
+    archiving: int = 0
+    of_plans: int = 0
+    read_from: str = ""
+
+
+class ReadPosition(GroupRequest[GroupPosition], frozen=True):
+    """Asks how far the group has come in the topics that exist. A record that a member holds is AVAILABLE, and keeps
+    the delivery count of this delivery."""
+
+
 # --- actions
 
 
@@ -402,8 +451,24 @@ class DecideRecords(Action[Altered], frozen=True, kw_only=True):
     last: Offset
 
 
-_Look: TypeAlias = ListGroups | ListOffsets | ListInFlight | ListWindows | ListPlans | ReadHistory
-_AnyAction: TypeAlias = AlterOffsets | DeleteOffsets | DeleteGroup | AlterGroupConfigs | ReleaseMember | DecideRecords
+class ImportGroup(Action[Altered], frozen=True, kw_only=True):
+    """Create the group with these configs, at this position, in one append.
+
+    Raises:
+        GroupExists: the group exists, also if an earlier import created it.
+        InvalidImport: the position can't be taken here.
+        UnknownTopic, UnknownPartition: the topic or partition does not exist.
+        MaxGroupsReached: the coordinator has as many groups as it may have."""
+
+    partitions: tuple[PartitionPosition, ...]
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_Look: TypeAlias = ListGroups | ListOffsets | ListInFlight | ListWindows | ListPlans | ReadHistory | ReadPosition
+_AlterGroup: TypeAlias = DeleteGroup | AlterGroupConfigs | ImportGroup
+_AnyAction: TypeAlias = AlterOffsets | DeleteOffsets | _AlterGroup | ReleaseMember | DecideRecords
 AnyAdminRequest: TypeAlias = _Look | _AnyAction
-_Looked: TypeAlias = GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead
+_Looked: TypeAlias = (
+    GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead | GroupPosition
+)
 AnyAdminReply: TypeAlias = _Looked | Altered | OffsetChanges

@@ -334,6 +334,16 @@ class InvalidReset(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The offsets can't be reset to {what}: {reason}"""
 
 
+class InvalidImport(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """Share group {group_id} is not imported: {reason}"""
+
+
+class GroupExists(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """Share group {group_id} exists, and an import only creates a group: nothing was changed. If an earlier import
+    created the group, that import is complete. To import anew, delete the group first (sharegroup groups --delete), or
+    import under another name."""
+
+
 # --- dead letters
 
 

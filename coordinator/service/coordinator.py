@@ -117,7 +117,7 @@ class Coordinator:
             news.listen(self.dispatcher.notify)
             group_limits = GroupLimits(limits, lambda: len(self.runtime.served_groups()))
             self.service = CoordinatorService(self.runtime, self.watch, news, group_limits)
-            self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
+            self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts, group_limits)
             every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.look_at_groups
             self._topics_look = RepeatedLook(look, "the topics and ttls of groups", interval_ms=every_ms)
             self._queues = DeadLetterTopicLook(self.runtime, self.cluster)

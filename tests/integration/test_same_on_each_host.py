@@ -193,6 +193,8 @@ def calls(two):
         "delete_offsets": lambda admin: error_of(lambda: admin.delete_offsets(GROUP, [two.orders])),
         "delete_group": lambda admin: error_of(lambda: admin.delete_group(GROUP)),
         "alter_configs": lambda admin: admin.alter_configs(GROUP, {"share.delivery.count.limit": "9"}),
+        "import_group": lambda admin: error_of(lambda: admin.import_group(GROUP, admin.position(GROUP))),
+        "position": lambda admin: admin.position(GROUP),
         "pause": lambda admin: admin.pause(GROUP),
         "resume": lambda admin: admin.resume(GROUP),
         "release_member": lambda admin: admin.release_member(

@@ -188,6 +188,30 @@ def a_reset_to_no_offsets(scene):
     assert running.admin.handle(admin_messages.AlterOffsets(**NOW, to="offsets", offsets={"orders": {"0": 5}})).executed
 
 
+def importing(running, start, action_id):
+    """Import the group at this start offset of orders, which has 10 records."""
+    at = admin_messages.PartitionPosition(topic="orders", partition=0, start=start)
+    return running.admin.handle(admin_messages.ImportGroup(**NOW, action_id=action_id, partitions=(at,)))
+
+
+@way_out(errors.GroupExists, "To import anew, delete the group first (sharegroup groups --delete)")
+def an_import_of_a_group_that_exists(scene):
+    running = scene.running()
+    importing(running, 5, "a1")
+    with scene.refused():
+        importing(running, 6, "a2")
+    running.admin.handle(admin_messages.DeleteGroup(**NOW))
+    assert importing(running, 6, "a3").executed
+
+
+@way_out(errors.InvalidImport, "is not imported", "the log ends at 10")
+def an_import_beyond_the_log(scene):
+    running = scene.running()
+    with scene.refused():
+        importing(running, 11, "a1")
+    assert importing(running, 10, "a2").executed
+
+
 @way_out(errors.TopicIdsMissing, "Check that it is the same cluster")
 def a_cluster_without_topic_ids(scene):
     running = scene.running()

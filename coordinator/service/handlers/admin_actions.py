@@ -35,10 +35,12 @@ from coordinator.protocol.admin_messages import (
     AlterOffsets,
     DeleteOffsets,
     Effect,
+    ImportGroup,
     OffsetChanges,
 )
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
+    GroupExists,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     GroupTakenOver,
@@ -122,10 +124,11 @@ def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
 
 def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
     def steps(group: ShareGroup) -> TransactionSteps[T]:
-        if not group.exists:
-            raise GroupIdNotFound(group_id=request.group_id)
         if (before := answer_of(group, request)) is not None:
             return cast(T, before)
+        if group.exists is isinstance(request, ImportGroup):
+            error = GroupExists if group.exists else GroupIdNotFound
+            raise error(group_id=request.group_id)
         check_seen(group, request)
         state = state_of(group, request)
         found: T = yield from transaction(group)
@@ -138,8 +141,9 @@ def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
 
 
 def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
-    """Run the transaction of an action on a group that exists, once. A forced action takes the group from a coordinator
-    of another host if it is executed. If it is not executed, it reads a copy of such a group."""
+    """Run the transaction of an action once, on a group that exists, or for an import on one that does not. A forced
+    action takes the group from a coordinator of another host if it is executed. If it is not executed, it reads a copy
+    of such a group."""
     once: Transaction[T] = _once(request, transaction)
     if request.execute or not is_forced(request):
         return groups.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Protocol
 
+from coordinator.config.resolved import ServerConfig
 from coordinator.protocol.admin_messages import (
     Action,
     Altered,
@@ -18,12 +19,14 @@ from coordinator.protocol.admin_messages import (
     GroupListing,
     GroupsListed,
     HistoryRead,
+    ImportGroup,
     ListGroups,
     ListInFlight,
     ListOffsets,
     ListPlans,
     ListWindows,
     ReadHistory,
+    ReadPosition,
     ReleaseMember,
 )
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
@@ -37,10 +40,12 @@ from coordinator.service.handlers.admin_actions import (
     done_before,
     exists,
 )
+from coordinator.service.handlers.group_import import import_group
 from coordinator.service.handlers.handler_table import Handler, Handlers
 from coordinator.service.handlers.record_history import Histories, StoredLogs, locate
 from coordinator.service.questions.lags import with_lag
 from coordinator.service.runtime import transactions
+from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.transaction import Access, Groups
 
 
@@ -54,7 +59,15 @@ class StoredGroups(StoredLogs, Protocol):
 class AdminService(Handlers):
     """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
 
-    def __init__(self, groups: Groups, cluster: KafkaCluster, stored: StoredGroups, doubts: TopicDoubts) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        cluster: KafkaCluster,
+        stored: StoredGroups,
+        doubts: TopicDoubts,
+        limits: GroupLimits | None = None,
+    ) -> None:
+        of_groups = limits or GroupLimits(ServerConfig.parse())
         self._groups, self._stored = groups, stored
         self._histories = Histories(stored)
         looks: dict[type[Request[Any]], Handler] = {
@@ -64,12 +77,14 @@ class AdminService(Handlers):
             ListPlans: self._look,
             ListWindows: self._look,
             ReadHistory: self._read_history,
+            ReadPosition: self._look,
         }
         actions: dict[type[Action[Any]], Handler] = {
             AlterOffsets: lambda request: alter_offsets(groups, cluster, doubts, request),
             DeleteOffsets: lambda request: act(groups, request, delete_offsets(request)),
             DeleteGroup: self._single_command,
             AlterGroupConfigs: lambda request: alter_configs(groups, cluster, request),
+            ImportGroup: lambda request: import_group(groups, cluster, of_groups, request),
             ReleaseMember: self._single_command,
             DecideRecords: self._single_command,
         }

@@ -17,6 +17,7 @@ from coordinator.core.looks.history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     GroupListing,
+    GroupPosition,
     GroupsListed,
     HistoryRead,
     InFlightPage,
@@ -72,7 +73,7 @@ def read_from(name: str, reply: Message) -> Message:
         return WindowsListed(pages=tuple(msgspec.structs.replace(page, read_from=name) for page in reply.pages))
     if isinstance(reply, GroupDescription):
         return msgspec.structs.replace(reply, state="UNKNOWN", read_from=name)
-    if isinstance(reply, GroupsListed | OffsetsListed | InFlightPage | PlansListed | HistoryRead):
+    if isinstance(reply, GroupsListed | OffsetsListed | InFlightPage | PlansListed | HistoryRead | GroupPosition):
         return msgspec.structs.replace(reply, read_from=name)
     return reply
 

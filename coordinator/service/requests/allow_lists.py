@@ -17,6 +17,7 @@ from coordinator.protocol.admin_messages import (
     DecideRecords,
     DeleteOffsets,
     GroupsListed,
+    ImportGroup,
     ListGroups,
 )
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Message, OpenSink, Request
@@ -69,10 +70,12 @@ def _sources(request: Request[Any]) -> list[str]:
         return [*request.topics, *request.offsets]
     if isinstance(request, DeleteOffsets):
         return [*request.topics]
+    if isinstance(request, ImportGroup):
+        return [each.topic for each in request.partitions]
     return [request.topic] if isinstance(request, DecideRecords) else []
 
 
 def _configs(request: Request[Any]) -> dict[str, str]:
-    if isinstance(request, (JoinGroup, OpenSink)):
+    if isinstance(request, (JoinGroup, OpenSink, ImportGroup)):
         return request.configs
     return request.set if isinstance(request, AlterGroupConfigs) else {}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
+from coordinator.protocol.admin_messages import Action, Altered, ImportGroup, OffsetChanges
 from coordinator.protocol.errors import NotCoordinator, ShareGroupError, UnusableFile
 from coordinator.protocol.log_lines import JsonLines
 from coordinator.protocol.messages import Message
@@ -106,6 +106,9 @@ def ended(caller: Caller, peer: str, request: Action[Message], answer: Message |
 
 
 def _asked(caller: Caller, peer: str, request: Action[Message]) -> str:
+    if isinstance(request, ImportGroup):  # it may have a million runs
+        partitions = tuple(msgspec.structs.replace(each, runs=()) for each in request.partitions)
+        request = msgspec.structs.replace(request, partitions=partitions)
     # As JSON, so that a text of the request can't look like a line of its own.
     return f"who={caller} from={peer} request={msgspec.json.encode(request).decode()}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.admin_messages import AlterGroupConfigs
+from coordinator.protocol.admin_messages import AlterGroupConfigs, ImportGroup
 from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
 from coordinator.protocol.messages import Joined, JoinGroup, OpenSink, Request
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps
@@ -25,7 +25,9 @@ class GroupLimits:
     def check_configs(self, request: Request[Any]) -> None:
         """Check the configs that the request sets. A rejoin sets none. Raises ConfigOutOfBounds or ConfigTypeMismatch
         if a value is not accepted."""
-        if isinstance(request, OpenSink) or (isinstance(request, JoinGroup) and request.member_epoch is None):
+        if isinstance(request, OpenSink | ImportGroup) or (
+            isinstance(request, JoinGroup) and request.member_epoch is None
+        ):
             self._bounds.check(request.configs)
         elif isinstance(request, AlterGroupConfigs):
             self._bounds.check(request.set)
@@ -41,8 +43,13 @@ class GroupLimits:
             others = sum(member.active for member in group.members.values() if member.member_id != request.member_id)
             if others >= self._max_members:
                 raise GroupMaxSizeReached(group_id=request.group_id, limit=self._max_members)
-            if not group.exists and self._count_groups() >= self._max_groups:
-                raise MaxGroupsReached(group_id=request.group_id, limit=self._max_groups)
+            if not group.exists:
+                self.check_new(request.group_id)
             return (yield from join(group))
 
         return transaction
+
+    def check_new(self, group_id: str) -> None:
+        """Check that there may be one more group. Raises MaxGroupsReached if there may not."""
+        if self._count_groups() >= self._max_groups:
+            raise MaxGroupsReached(group_id=group_id, limit=self._max_groups)
