@@ -33,6 +33,7 @@ from sharegroup.dlq import dlq
 from sharegroup.doctor.command import doctor
 from sharegroup.groups import groups
 from sharegroup.in_flight import in_flight
+from sharegroup.moving import export_command, import_command
 from sharegroup.perf import perf
 from sharegroup.quickstart.command import quickstart
 from sharegroup.top import top
@@ -67,7 +68,10 @@ def _show_version(context: click.Context) -> None:
     context.exit()
 
 
-_COMMANDS = (check, configs, consume, coordinator, demo, dlq, doctor, groups, in_flight, perf, quickstart, top, web)
+_COMMANDS = (
+    *(check, configs, consume, coordinator, demo, dlq, doctor, export_command, groups, import_command, in_flight),
+    *(perf, quickstart, top, web),
+)
 for _command in _COMMANDS:
     cli.add_command(_command)
 

@@ -188,10 +188,11 @@ def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
             time.sleep(min(wait_ms, LOOK_MS) / 1000)
 
 
-def show_effects(altered: Altered) -> None:
-    """Print what a command changed, or would change without --dry-run, with the values before and after."""
+def show_effects(altered: Altered, dry_run: str = DRY_RUN_BY_OPTION) -> None:
+    """Print what a command changed, or would change, with the values before and after. ``dry_run``: the line that says
+    how it is changed."""
     _tell_notes(altered.notes)
-    _print_effects(altered, DRY_RUN_BY_OPTION)
+    _print_effects(altered, dry_run)
 
 
 def _print_effects(altered: Altered, dry_run: str) -> None:

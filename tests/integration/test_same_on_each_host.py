@@ -141,6 +141,8 @@ LOOKS = {
     ],
     ("in-flight",): ["--group {g} --json", "--group {g} --topic {orders}:0 --history 0"],
     ("doctor",): ["--group {g} --json"],
+    ("export",): ["--group {g}", "--group {g} --json"],
+    ("import",): ["--group {g} --from-consumer-group nobody"],
     ("top",): ["--once --interval 0.2 --group {g} --json"],
     ("configs", "list"): ["--group {g} --all"],
     ("configs", "set"): ["--group {g} share.delivery.count.limit=9 --dry-run"],

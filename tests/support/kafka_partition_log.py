@@ -5,24 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole
 from coordinator.state_log.projection import Change
-from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue
-
-
-def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
-    """A share partition's state after an update that was written behind it. The delivery complete count is the
-    update's if it names a start offset (docs/trust/facts.md, K38)."""
-    start_offset, complete = update.start_offset, update.delivery_complete_count
-    if start_offset is None:
-        start_offset, complete = state.start_offset, state.delivery_complete_count
-    return state._replace(
-        leader_epoch=state.leader_epoch if update.leader_epoch is None else update.leader_epoch,
-        start_offset=start_offset,
-        state_batches=combine(state.state_batches, update.state_batches, start_offset),
-        delivery_complete_count=complete,
-    )
 
 
 class KafkaPartitionLog(PartitionLog):

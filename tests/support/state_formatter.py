@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from coordinator.core.record_state import TERMINAL
+from coordinator.state_log.kafka_values import apply_update
 from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_log import messages_of
-from tests.support.kafka_partition_log import apply_update
 from tests.support.state_records import snapshot_of, update_of
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

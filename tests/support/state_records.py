@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
+from coordinator.state_log.kafka_values import apply_update, decode_snapshot, decode_update
 from coordinator.state_log.projection import Projection
 from coordinator.state_log.record_keys import ShareUpdateKey, decode_key
 from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, StateBatch
-from tests.support.kafka_partition_log import apply_update
-from tests.support.kafka_values import decode_snapshot, decode_update
 
 TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from coordinator.protocol.wire import derived_topic_id
+from coordinator.state_log.kafka_values import apply_update, decode_snapshot, decode_update
 from coordinator.state_log.projection import Change
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, encode_snapshot, encode_update
 from tests.mistakes.mistake import Make
 from tests.mistakes.recordings import OF_THE_STATE_TOPIC
-from tests.support.kafka_partition_log import KafkaPartitionLog, apply_update, cold_partitions
-from tests.support.kafka_values import decode_snapshot, decode_update
+from tests.support.kafka_partition_log import KafkaPartitionLog, cold_partitions
 from tests.support.state_records import fields_of, snapshot_of, state_after, update_of
 
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("coordinator.json").read_text("utf-8"))}

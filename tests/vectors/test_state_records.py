@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coordinator.core.record_codec import UnreadableRecord
+from coordinator.state_log.kafka_values import decode_snapshot, decode_update
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key, group_of
 from coordinator.state_log.record_values import ShareSnapshotValue, encode_snapshot, encode_update
-from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import snapshot_of, update_of
 
 RECORDS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("state_records.json").read_text("utf-8"))

@@ -75,8 +75,11 @@ def _whole(group_id: str, position: PartitionPosition) -> Iterator[Segment]:
         state = _STATES[each.state]
         run = Run(state, each.delivery_count)
         if state == RecordState.AVAILABLE:
-            tries = {"failures": each.failures, "releases": each.releases, "query_failures": each.query_failures}
-            run = run._replace(**tries, quarantined=each.quarantined)
+            run = Run(
+                *(state, each.delivery_count, each.failures, each.releases),
+                query_failures=each.query_failures,
+                quarantined=each.quarantined,
+            )
         yield Segment(max(at, each.first), each.last, run)
         at = each.last + 1
 

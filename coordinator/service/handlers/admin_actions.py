@@ -119,7 +119,7 @@ def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
     if not (request.execute and request.action_id):
         return None
     look = looking(lambda group: answer_of(group, request))
-    return groups.call(request.group_id, look, Access.PEEK if is_forced(request) else Access.SERVE)
+    return groups.call(request.group_id, look, Access.PEEK if _claims(request) else Access.SERVE)
 
 
 def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
@@ -145,8 +145,10 @@ def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T
     action takes the group from a coordinator of another host if it is executed. If it is not executed, it reads a copy
     of such a group."""
     once: Transaction[T] = _once(request, transaction)
+    if isinstance(request, ImportGroup) and not request.execute:
+        return groups.call(request.group_id, once, Access.PEEK)
     if request.execute or not is_forced(request):
-        return groups.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)
+        return groups.call(request.group_id, once, Access.CLAIM if _claims(request) else Access.SERVE)
     try:
         return groups.call(request.group_id, once)
     except GroupTakenOver as error:
@@ -159,6 +161,11 @@ def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T
 def is_forced(request: Action[Any]) -> bool:
     """Whether the action is forced; not every action can be."""
     return bool(getattr(request, "force", False))
+
+
+def _claims(request: Action[Any]) -> bool:
+    """Whether the action may take a group that this process does not serve: it is forced, or creates the group."""
+    return is_forced(request) or isinstance(request, ImportGroup)
 
 
 exists: Transaction[bool] = looking(lambda group: group.exists)

@@ -14,16 +14,17 @@ from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.core.commands.import_position import ImportPosition
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import Altered, ImportGroup, PartitionPosition
-from coordinator.protocol.errors import InvalidImport, UnknownPartition, UnknownTopic
+from coordinator.protocol.errors import GroupExists, InvalidImport, UnknownPartition, UnknownTopic
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
 from coordinator.service.brokers.subscription import TopicIdPartition, id_of
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.handlers.admin_actions import call_action
+from coordinator.service.handlers.admin_actions import call_action, exists
 from coordinator.service.runtime.group_limits import GroupLimits
-from coordinator.service.runtime.transaction import Groups, Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Groups, Transaction, TransactionSteps, ask
 from coordinator.service.runtime.transactions import initialize
 
+EARLIEST_RECORD = "{where}: the source has no position there. The group begins at the earliest record."
 CUT = "{where}: the log begins at {low} only, so the start is moved there from {start}; what lay before is gone."
 
 
@@ -31,6 +32,8 @@ def import_group(groups: Groups, cluster: KafkaCluster, limits: GroupLimits, req
     """Create the group at the position that the request describes. Raises as :class:`ImportGroup`, and as
     check_dead_letter_topic for its configs."""
     check_group_id(request.group_id)
+    if groups.call(request.group_id, exists, Access.PEEK):  # else it would be taken from its owner, and then refused
+        raise GroupExists(group_id=request.group_id)
     config = GroupConfig.parse(request.configs)
     topic_ids = cluster.gives_topic_ids()
     partitions, notes = _within_logs(cluster, request, topic_ids=topic_ids)
@@ -94,4 +97,6 @@ def _within_logs(
             notes.append(CUT.format(where=name, low=earliest[at], start=each.start))
         start = max(each.start, earliest[at])
         positions.append(msgspec.structs.replace(each, topic_id=topic_id, start=start))
+    left = sorted({(topic, index) for topic in names for index in range(found[topic].partitions)} - {*where})
+    notes += [EARLIEST_RECORD.format(where=f"{topic}-{index}") for topic, index in left]
     return tuple(positions), tuple(notes)

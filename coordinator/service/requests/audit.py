@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -106,11 +107,16 @@ def ended(caller: Caller, peer: str, request: Action[Message], answer: Message |
 
 
 def _asked(caller: Caller, peer: str, request: Action[Message]) -> str:
-    if isinstance(request, ImportGroup):  # it may have a million runs
-        partitions = tuple(msgspec.structs.replace(each, runs=()) for each in request.partitions)
-        request = msgspec.structs.replace(request, partitions=partitions)
     # As JSON, so that a text of the request can't look like a line of its own.
-    return f"who={caller} from={peer} request={msgspec.json.encode(request).decode()}"
+    return f"who={caller} from={peer} request={msgspec.json.encode(_short(request)).decode()}"
+
+
+def _short(request: Action[Any]) -> Action[Any]:
+    """The request; an import without its runs, of which there may be a million."""
+    if not isinstance(request, ImportGroup):
+        return request
+    partitions = tuple(msgspec.structs.replace(each, runs=()) for each in request.partitions)
+    return msgspec.structs.replace(request, partitions=partitions)
 
 
 class Refusals:

@@ -42,6 +42,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import Endpoint, decode_endpoint, encode
 from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.kafka_values import decode_snapshot, decode_update
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, ShareSnapshotKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
@@ -52,7 +53,6 @@ from coordinator.state_log.record_values import (
 )
 from share_source.driver.plan_offset import PlanOffset, initial_offset
 from tests.support.hostile_requests import mutated
-from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import TOPIC_ID
 
 ROWS = pa.table([["orders"], [0], [0], [9], [1], [3], [None], [False], ["why"]], schema=SCHEMA)

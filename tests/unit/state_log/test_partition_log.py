@@ -14,12 +14,12 @@ from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.record_state import RecordState
 from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import combine
+from coordinator.state_log.kafka_values import decode_snapshot
 from coordinator.state_log.partition_log import KeyValue, Whole
 from coordinator.state_log.projection import Change, Projection
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
 from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
 from tests.support.kafka_partition_log import KafkaPartitionLog
-from tests.support.kafka_values import decode_snapshot
 from tests.support.state_records import (
     TOPIC_ID,
     merged,

@@ -12,10 +12,10 @@ from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.combiner import combine
+from coordinator.state_log.kafka_values import decode_update
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_values import MAX_DELIVERY_COUNT, ShareUpdateValue, StateBatch, encode_update
 from tests.kip932.worked_example import GOLDEN, Example, Written
-from tests.support.kafka_values import decode_update
 from tests.support.state_records import (
     INT32_MAX,
     LAST,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.wire import derived_topic_id
+from coordinator.state_log.kafka_values import decode_snapshot, decode_update
 from coordinator.state_log.primitives import tagged_fields, unsigned_varint
 from coordinator.state_log.record_keys import (
     GROUP_RECORD,
@@ -31,7 +32,6 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
-from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import INT32_MAX, INT64_MAX, TOPIC_ID, state_batches_of
 
 

@@ -1,5 +1,5 @@
-"""Reads the values of Kafka's share-coordinator records, as Kafka would: a coordinator writes them, and loads nothing
-from them."""
+"""Reads the values of Kafka's share-coordinator records, as Kafka would. A coordinator writes such records and loads
+nothing from them: an import reads those of a native share group, and tests read ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import struct
 from itertools import pairwise
 
 from coordinator.core.record_state import RecordState
+from coordinator.state_log.combiner import combine
 from coordinator.state_log.primitives import INT16, INT32, INT64, ByteReader
 from coordinator.state_log.record_values import (
     DELIVERY_COMPLETE_COUNT_TAG,
@@ -83,6 +84,7 @@ class ValueReader(ByteReader):
 
 
 def opened(data: bytes, group_id: str) -> ValueReader:
+    """The reader of a value's fields after its version. Raises UnreadableRecord if the version is another one."""
     reader = ValueReader(data, group_id)
     if (version := reader.number(INT16)) != VERSION:
         raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
@@ -106,3 +108,17 @@ def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
     snapshot_epoch = reader.number(INT32)
     leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
     return ShareUpdateValue(snapshot_epoch, leader_epoch, start_offset, *reader.rest())
+
+
+def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
+    """A share partition's state after an update that was written behind it. The delivery complete count is the
+    update's if it names a start offset (docs/trust/facts.md, K38)."""
+    start_offset, complete = update.start_offset, update.delivery_complete_count
+    if start_offset is None:
+        start_offset, complete = state.start_offset, state.delivery_complete_count
+    return state._replace(
+        leader_epoch=state.leader_epoch if update.leader_epoch is None else update.leader_epoch,
+        start_offset=start_offset,
+        state_batches=combine(state.state_batches, update.state_batches, start_offset),
+        delivery_complete_count=complete,
+    )
