@@ -7,6 +7,7 @@ fibers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from coordinator.protocol.host_records import Headers, Reply, Request, read_reply, read_request
@@ -244,7 +245,7 @@ class SimulatedTransport:
     def has_requests(self) -> bool:
         return True
 
-    def ends(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+    def ends(self, partitions: Iterable[TopicAndPartition], timeout_s: float = inf) -> dict[TopicAndPartition, int]:
         return {where: len(self._topics.records.get(where, ())) for where in partitions}
 
     def log_end(self, group_id: str) -> int:

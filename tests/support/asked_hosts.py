@@ -4,6 +4,7 @@ what an asker makes of the replies, or of silence."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -210,7 +211,7 @@ class Asker:
     def lacking(self, needed: Any) -> list[str]:
         return []
 
-    def ends(self, partitions: Any) -> dict[Any, int]:
+    def ends(self, partitions: Any, timeout_s: float = inf) -> dict[Any, int]:
         return dict.fromkeys(partitions, self._end)
 
     def log_end(self, group_id: str) -> int:

@@ -59,6 +59,8 @@ from coordinator.state_log.owner_record import Owner
 
 LOOKS_EVERY_S = 1.0
 """An owner looks at the ends of the request topics this often, in seconds."""
+ENDS_S = 3.0
+"""The brokers have this many seconds to tell the ends: far less than a session, since the tick comes after it."""
 ALONE_S = 2.0
 """An owner looks for the request topics this often, in seconds, until another host has created them."""
 DEAF_S, MOST_DEAF_S = 2.0, 30.0
@@ -271,15 +273,17 @@ class OwnerRequests:
             del self._ends[where]  # until a group of the partition is held again, its records concern other owners
         if not (held or self._last_s):
             return
-        ends = self._known_ends(wanted)
-        for where in sorted(wanted):
-            if where not in ends:
-                self._ends[where] = 0
-            elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
-                # A shorter log is that of a topic that was created again.
-                self._read(where, known if known < end else 0)
-        self._rest()
-        self._tick(held)
+        try:
+            ends = self._known_ends(wanted)
+            for where in sorted(wanted):
+                if where not in ends:
+                    self._ends[where] = 0
+                elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
+                    # A shorter log is that of a topic that was created again.
+                    self._read(where, known if known < end else 0)
+            self._rest()
+        finally:
+            self._tick(held)  # brokers that do not answer pass on no member's heartbeat, either
 
     def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The ends of these partitions; empty until another host has made the topics. Until then a single topic is
@@ -291,7 +295,7 @@ class OwnerRequests:
             self._asked_s = now
             if not self._transport.has_requests():
                 return {}
-        ends = self._transport.ends(wanted)
+        ends = self._transport.ends(wanted, ENDS_S)
         self._are_there = len(ends) == len(wanted)
         return ends
 

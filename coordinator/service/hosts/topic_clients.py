@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -196,8 +197,8 @@ class Transport:
     def has_requests(self) -> bool:
         return bool(self._state().cluster.topics([REQUESTS]))
 
-    def ends(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        return self._state().cluster.offsets(partitions, LATEST)
+    def ends(self, partitions: Iterable[TopicAndPartition], timeout_s: float = inf) -> dict[TopicAndPartition, int]:
+        return self._state().cluster.offsets(partitions, LATEST, timeout_s=timeout_s)
 
     def log_end(self, group_id: str) -> int:
         state = self._state()

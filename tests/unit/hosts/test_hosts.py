@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.protocol import host_records
 from coordinator.protocol.errors import (
+    BrokerNotReachable,
     CoordinatorNotAvailable,
     GroupMaxSizeReached,
     GroupNotEmpty,
@@ -279,6 +280,20 @@ def test_an_owner_that_takes_a_group_back_soon_has_missed_no_member() -> None:
     hosts.pass_s(5)
     assert hosts.requests._last_s
     assert hosts.groups.unheard_ms == 0
+
+
+def test_an_outage_of_the_brokers_counts_against_no_member_of_another_host() -> None:
+    """The owner's questions to the brokers get no answer either. Sessions are 10 s in the chaos runs that found it."""
+    hosts = reading()
+    transport: Any = hosts.requests._transport
+
+    def ends(partitions: Any, timeout_s: float = 15.0) -> None:
+        transport.event().wait(min(timeout_s, 15.0))
+        raise BrokerNotReachable(addresses="b:9092", timeout_ms=15_000, reason="_TIMED_OUT")
+
+    transport.ends, hosts.drops = ends, lambda message: True
+    hosts.pass_s(8.0)
+    assert hosts.groups.unheard_ms > 2_000
 
 
 def test_a_far_owner_is_waited_for_as_long_as_its_answers_take() -> None:
