@@ -11,8 +11,10 @@ from coordinator.core.order import Log
 from coordinator.core.recent_acquisitions import RecentAcquisitions
 from coordinator.core.share_group import ShareGroup
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, Seeds, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.model.walk import FLOWING
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import CONSUMER, LIMITED_TO_TWO_OF_THREE
 
 TESTS = "core/test_flow::test_"
 
@@ -44,7 +46,12 @@ def begin_a_new_window_each_second(patch: Patch) -> None:
     patch.setattr(RecentAcquisitions, "left", left)
 
 
-@mistake(rules.IN_FLIGHT_COUNTS_ALL_MEMBERS, simulator=(Seeds("flow", 22),), model=FLOWING)
+@mistake(
+    rules.IN_FLIGHT_COUNTS_ALL_MEMBERS,
+    explorer=(SmallWorld(LIMITED_TO_TWO_OF_THREE, Budget(0)),),
+    simulator=(Seeds("flow", 22),),
+    model=FLOWING,
+)
 def count_what_the_fullest_partition_has_in_flight(patch: Patch) -> None:
     def flow(group: ShareGroup, now_ms: int) -> Flow:
         fullest = max(group.partitions.values(), key=lambda partition: partition.acquired_count, default=None)
@@ -66,7 +73,12 @@ def acquire_a_run_that_came_back_whole(patch: Patch) -> None:
     patch.setattr(acquire_for_query.Acquisition, "_take_returned", take)
 
 
-@mistake(rules.PAUSED_TOPIC_IS_NOT_ACQUIRED, simulator=(Seeds("flow", 0),), model=FLOWING)
+@mistake(
+    rules.PAUSED_TOPIC_IS_NOT_ACQUIRED,
+    explorer=(SmallWorld(CONSUMER, Budget(1, stoppages=1)),),
+    simulator=(Seeds("flow", 0),),
+    model=FLOWING,
+)
 def acquire_what_came_back_to_a_paused_topic(patch: Patch) -> None:
     right = acquire_for_query.flowing
 

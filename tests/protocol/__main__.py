@@ -14,8 +14,9 @@ from tests.protocol.explorer import Walk
 from tests.protocol.setting import Budget, Setting
 
 IN_A_WORLD = [name for name, mistake in MISTAKES.items() if mistake.explorer]
-KINDS = Budget._fields[1:]
-AS_GIVEN = ("records", "limit", "base", "fetches", "releases", "rejects", "gives_back", "own_mode")
+KINDS = [kind for kind in Budget._fields[1:] if kind not in ("silences", "releases")]
+"""What may go wrong without hosts, which no argument makes."""
+AS_GIVEN = ("records", "limit", "base", "fetches", "releases", "rejects", "gives_back", "own_mode", "in_flight")
 
 
 def arguments() -> argparse.Namespace:
@@ -34,6 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rejects", type=int, default=0, help="offsets, as bits, that it always rejects")
     parser.add_argument("--gives-back", type=int, default=0, help="offsets, as bits, that it always releases")
     parser.add_argument("--own-mode", action="store_true", help="queries name their acknowledgement mode themselves")
+    parser.add_argument("--in-flight", type=int, default=0, help="share.max.in.flight.records (default: no limit)")
     parser.add_argument("--go-on-after-loss", action="store_true", help="failOnDataLoss=false")
     parser.add_argument("--total", type=int, default=1, help="how much may go wrong in one run, all kinds together")
     for kind in KINDS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from coordinator.config.group_keys import IN_FLIGHT
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.log_records import (
     ConfigsAltered,
@@ -30,7 +31,7 @@ from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost, Transaction
 from coordinator.service.stores.store import Append, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
-from tests.protocol.happened import Happened, runs_by_record, what_happened
+from tests.protocol.happened import Flow, Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, transaction_of, transaction_of_a_new_group
 from tests.protocol.setting import EXTENSION_MS, GRACE_MS, LOCK_MS, NOW_MS, SESSION_MS, STALE_MS, Setting
@@ -112,6 +113,7 @@ class Coordinators:
             "share.acknowledgement.mode": self.setting.acknowledgement_mode,
             "share.release.backoff.ms": "0",
             **({"share.order": "partition"} if self.setting.ordered else {}),
+            **({IN_FLIGHT: str(self.setting.in_flight)} if self.setting.in_flight else {}),
         }
         if self.setting.signals:
             configs |= {
@@ -259,6 +261,7 @@ class Coordinators:
             has_queries=any(isinstance(r, MemberJoined) and r.query for r in self._records[log]),
             rejectable=rejectable,
             may_release=self.setting.may_release,
+            flow=Flow(bool(config.share_paused_topics), config.share_max_in_flight_records),
         )
 
     def _group(self, number: int) -> ShareGroup:

@@ -14,7 +14,7 @@ from tests.protocol.coordinators import Coordinators, Served
 from tests.protocol.happened import bits, out_of_order
 from tests.protocol.hosts import Hosts
 from tests.protocol.members import LOCAL, Consumer, Query
-from tests.protocol.requests import NOTICE, OPEN_SINK, TOPIC_IDS, Request
+from tests.protocol.requests import NOTICE, OPEN_SINK, PAUSE, RESUME, TOPIC_IDS, Request
 from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
 from tests.protocol.work import LEAVE, SIGNAL, Work, wrong_after, wrong_answer
 
@@ -121,6 +121,8 @@ class Steps:
         yield from self._coordinators(world, budget)
         yield from self._time(world, budget)
         yield from self._configs(world, budget)
+        if left := budget.spend("stoppages"):
+            yield *(self.resumed(world) or self._administered(world, PAUSE)), left
         yield from self._topics(world, budget)
         if world.log_start < self.setting.records and (left := budget.spend("retention")):
             yield f"the log loses record {world.log_start}", world._replace(log_start=world.log_start + 1), left
@@ -358,6 +360,16 @@ class Steps:
         request = Request(NOTICE, "", 0, topic=world.topic)
         after, served = self._at(world, request)
         return None if after == world else (Asked(request, served), after)
+
+    def resumed(self, world: World) -> tuple[Label, World] | None:
+        """All topics are resumed, if they are paused."""
+        paused = self.coordinators.config(world.log).share_paused_topics
+        return self._administered(world, RESUME) if paused else None
+
+    def _administered(self, world: World, kind: str) -> tuple[Label, World]:
+        request = Request(kind, "", 0)
+        after, served = self._at(world, request)
+        return Asked(request, served), after
 
     # --- time
 

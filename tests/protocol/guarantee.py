@@ -67,9 +67,9 @@ class Guarantee:
         return lines
 
     def next(self, world: World) -> tuple[Label, World] | None:
-        """One fair step: the coordinator finds out what became of the topic; then the first query that has something to
-        do does it; when none has, time passes."""
-        if (found := self.steps.notices(world)) is not None:
+        """One fair step: topics are resumed; the coordinator finds out what became of the topic; then the first query
+        that has something to do does it; when none has, time passes."""
+        if (found := self.steps.resumed(world) or self.steps.notices(world)) is not None:
             return found
         there = [(index, query) for index, query in enumerate(world.queries) if not query.departed]
         for index, query in there:

@@ -32,6 +32,16 @@ class Happened(NamedTuple):
     complaint: str = ""
 
 
+class Flow(NamedTuple):
+    """What limits acquisitions: all topics are paused; so many records may be in flight, None: any number."""
+
+    is_paused: bool = False
+    in_flight: int | None = None
+
+
+NO_LIMIT = Flow()
+
+
 def bits(ranges: Iterable[tuple[int, int]]) -> int:
     """Offsets ``first..last`` as bits."""
     found = 0
@@ -86,11 +96,12 @@ def what_happened(
     rejectable: int = 0,
     ordered: bool = False,
     may_release: bool = True,
+    flow: Flow = NO_LIMIT,
 ) -> Happened:
     """Of one transaction; ``before`` are the runs that it changes; ``missing``: records that the log has no more;
     ``of_a_log``: how many a log has; ``ends``: up to which offset each was acquired, by its number; ``has_queries``:
     the group has one to which losses are to be reported; ``rejectable``: what a sink may reject; ``may_release``:
-    whether anybody may release anything."""
+    whether anybody may release anything; ``flow``: what limited it."""
     looked = _Look(dict(before), time_passed, missing, limit, rejectable, ordered, may_release)
     for record in appended:
         if isinstance(record, PlanStarted):
@@ -112,6 +123,7 @@ def what_happened(
     if has_queries and (unreported := looked.counted & ~looked.reported):
         looked.complaint = f"records {unreported:b} (bits) are lost, and no query is told"
     looked.at_slices(base)
+    looked.at_flow(flow)
     return Happened(tuple(looked.taken), looked.lapsed, looked.cut, looked.archived, looked.counted, looked.complaint)
 
 
@@ -133,6 +145,7 @@ class _Look:
     counted: int = 0
     reported: int = 0
     complaint: str = ""
+    acquired: int = 0
     together: dict[int, int] = field(default_factory=dict)
 
     def at_record(self, offset: int, run: Run) -> None:
@@ -151,6 +164,7 @@ class _Look:
             self.complaint = f"record {offset} has a release more, and nobody released it: {was}"
         if run.state == RecordState.ACQUIRED:
             self.together[run.failures] = self.together.get(run.failures, 0) + 1
+            self.acquired |= (was.plan_id != run.plan_id) << offset
         self.runs[offset] = run
 
     def at_slices(self, base: int) -> None:
@@ -159,6 +173,14 @@ class _Look:
             most = most_together(Record(failures=failures), self.limit, base)
             if most is not None and count > most:
                 self.complaint = f"{count} records are delivered together on try {failures + 1}, {most} at most"
+
+    def at_flow(self, flow: Flow) -> None:
+        """Nothing is acquired while topics are paused, or beyond the limit. A batch that is replayed keeps its plan."""
+        held = sum(run.state in HELD for run in self.runs.values())
+        if self.acquired and flow.is_paused:
+            self.complaint = f"records {self.acquired:b} (bits) were acquired, and their topic is paused"
+        if self.acquired and flow.in_flight is not None and held > flow.in_flight:
+            self.complaint = f"{held} records are in flight, {flow.in_flight} at most"
 
     def _left_its_plan(self, was: Run, run: Run) -> bool:
         """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder, or in

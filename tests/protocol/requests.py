@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from coordinator.config.group_keys import PAUSED
 from coordinator.core.commands import (
     AlterConfigs,
     ArchiveDeletedTopics,
@@ -46,6 +47,7 @@ TOPIC_IDS = ("T", "T1", "T2")
 """The id of the first topic, and of each topic that takes its name after it."""
 OPEN_SINK = "a sink is opened with"
 NOTICE = "the coordinator finds that the topic was made anew, asked"
+PAUSE, RESUME = "an administrator pauses all topics", "an administrator resumes all topics"
 ACKS = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -122,6 +124,8 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
     if request.kind == OPEN_SINK:
         key, _, value = request.text.partition("=")
         return sinks._set_configs(OpenSink(group_id=GROUP, configs={key: value}))
+    if request.kind in (PAUSE, RESUME):
+        return one(AlterConfigs(configs={PAUSED: "*" if request.kind == PAUSE else ""}))
     if request.kind == NOTICE:
         ends = tuple(PartitionStart(topic_id=i, partition=0, start_offset=setting.records) for i in sorted(gone))
         return one(ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends))

@@ -44,6 +44,8 @@ class Setting:
     """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
     ordered: bool = False
     """The group is in order by partition."""
+    in_flight: int = 0
+    """share.max.in.flight.records; 0: no limit. The rate is left out: its window is no part of a snapshot."""
     partitions: int = 1
     """The topic's partitions at first, each with ``records`` records."""
     hosts: str = ""
@@ -89,6 +91,8 @@ class Setting:
             told.append(f"{self.partitions} partitions")
         if self.ordered:
             told.append("in order")
+        if self.in_flight:
+            told.append(f"{self.in_flight} records in flight at most")
         if self.hosts:
             told.append(f"two hosts whose owners can be {self.hosts}".replace("be not", "not be"))
         if self.rejects or self.gives_back:
@@ -134,6 +138,8 @@ class Budget(NamedTuple):
     """a host's coordinator leaves in order"""
     deferrals: int = 0
     """a sink defers records of its batch"""
+    stoppages: int = 0
+    """all topics are paused, or resumed"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

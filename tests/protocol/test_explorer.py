@@ -25,6 +25,7 @@ from tests.protocol.worlds import (
     HOSTS,
     HOSTS_NOT_ASKED,
     IMPLICIT,
+    LIMITED,
     ONE_RECORD,
     ORDERED,
     OWN_MODE,
@@ -144,6 +145,12 @@ WALKS: dict[str, tuple[Any, ...]] = {
         Budget(2, crashes=1, restarts=1, expiries=1, deferrals=2),
         *BOTH,
     ),
+    "a limit of records in flight": (
+        LIMITED,
+        Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1, pauses=1),
+        LONG,
+    ),
+    "all topics are paused": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, stoppages=2), LONG),
     "a query never comes back": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, departures=1), LONG),
     "a query with a sink never comes back": (
         Setting(records=1, most=(1, 1), sink=("accept", "reject")),

@@ -152,6 +152,32 @@ def test_a_held_record_is_found_behind_some_runs_of_dead_letters(monkeypatch: py
     assert waits_for(group) is None
 
 
+def paused(group: GroupDriver, topics: str = "orders") -> tuple[AwaitedRecord | None, set[int | None], list[str]]:
+    """The record that holds up the partition while these topics are paused, the records that runs in flight wait for,
+    and the members that wait."""
+    group.run(AlterConfigs(configs={"share.paused.topics": topics}))
+    behind = {run.behind for run in group.run(ListInFlight(group_id="billing")).runs}
+    return waits_for(group), behind, waiting(group)
+
+
+def test_records_of_a_paused_topic_wait_for_no_other_record() -> None:
+    group = released()
+    awaited, _, _ = before = paused(group, "clicks")
+    assert awaited is not None and awaited.offset == 2
+    assert paused(group) == (None, {None}, [])
+    assert paused(group, "") == before
+
+
+def test_records_of_a_paused_topic_wait_for_the_member_that_holds_one() -> None:
+    group, plan = begun_with(ORDER)
+    group.join("b")
+    awaited, _, _ = paused(group)
+    assert awaited is not None and (awaited.offset, awaited.member_id) == (0, "a")
+    assert group.next(member="b").holders == () and waiting(group) == [], "it waits for the pause"
+    group.complete(plan, "a")
+    assert paused(group)[0] is None
+
+
 # --- members that wait
 
 
