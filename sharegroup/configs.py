@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from coordinator.protocol.messages import GroupDescription
 from sharegroup.admin_access import described, opened, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, pairs
 from sharegroup.group_actions import show_effects
@@ -39,6 +40,8 @@ def configs() -> None:
 def list_configs(cluster: Cluster, group_id: str, with_defaults: bool, as_json: bool) -> None:
     """List the configs that are set for a group, as KEY=VALUE.
 
+    A standalone coordinator's defaults and bounds (group.share.*) are listed as well, where they change what holds.
+
     \b
     Examples:
       sharegroup configs list --bootstrap-server localhost:9092 \\
@@ -49,12 +52,20 @@ def list_configs(cluster: Cluster, group_id: str, with_defaults: bool, as_json: 
         description = described(admin, group_id)
     tell_source(description.read_from)
     defaults = {key.name: key.shown_default for key in GROUP_KEYS.values()} if with_defaults else {}
-    found = dict(sorted({**defaults, **description.configs}.items()))
+    found = dict(sorted({**defaults, **description.in_force, **description.configs}.items()))
     if as_json:
         print_json(found)
         return
     for key, value in found.items():
-        click.echo(f"{key}={value}" + ("" if key in description.configs else "  (default)"))
+        click.echo(f"{key}={value}" + _told(description, key))
+
+
+def _told(description: GroupDescription, key: str) -> str:
+    """Why a config holds that is not set; or that another value holds than the one that is set."""
+    if key not in description.configs:
+        return "  (the coordinator's default)" if key in description.in_force else "  (default)"
+    now = description.in_force.get(key)
+    return "" if now is None else f"  (the coordinator's bounds make it {now})"
 
 
 @configs.command("set")

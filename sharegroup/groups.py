@@ -308,7 +308,7 @@ def _tell_waits(description: GroupDescription) -> None:
     from sharegroup.group_line import MOST_NAMED, waiting_members, waits_in_words, waits_of, who
 
     if waiting := waits_of(description):
-        limit = GroupConfig.parse(description.configs).share_delivery_count_limit
+        limit = GroupConfig.parse(description.all_configs).share_delivery_count_limit
         told = waits_in_words(waiting, limit)
         click.echo(f"\n{len(waiting)} partition(s) wait: {told}. sharegroup doctor says more.", err=True)
     if members := waiting_members(description):

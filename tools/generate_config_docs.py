@@ -103,7 +103,9 @@ def options_page() -> str:
             "[conf/coordinator.properties](../../conf/coordinator.properties) has its keys: those above,",
             "`bootstrap.servers`, librdkafka's with `kafka.`, and those of listener, TLS, page, allow lists, limits.",
             "`sharegroup coordinator --print-config` prints the file. The limits apply to a coordinator on demand as",
-            "well. A group's stored value beyond a bound counts as the bound.",
+            "well. As in Kafka, a value out of the bounds (`group.share.min.*`, `group.share.max.*`) is refused when a",
+            "group sets it, a stored value out of them counts as the nearest one, and a group without a value has the",
+            "coordinator's default. `sharegroup configs list` shows both.",
             "",
         ]
     )

@@ -20,12 +20,15 @@ TOLD = ("share.session.timeout.ms", "share.delivery.count.limit", "share.release
 _log = logging.getLogger(__name__)
 
 
-def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Lines with the group's configs that are set, and with where each value comes from: this query or the group. The
-    last line has the keys of TOLD that have their defaults. ``configs``: the group's, ``own``: this query's."""
-    set_keys = [key for key in GROUP_KEYS if key in configs]
-    named = [f"{key}={configs[key]} ({'this query' if own.get(key, '').strip() else 'group'})" for key in set_keys]
-    defaults = [f"{key}={_default(key)}" for key in TOLD if key not in configs]
+def effective_configs(configs: Mapping[str, str], own: Mapping[str, str], in_force: Mapping[str, str]) -> list[str]:
+    """Lines with the group's configs that are set, and with where each value comes from: this query, the group or the
+    coordinator. The last line has the keys of TOLD that have their defaults. ``configs``: the group's, ``own``: this
+    query's, ``in_force``: the coordinator's, which hold instead."""
+    held = {**configs, **in_force}
+    set_keys = [key for key in GROUP_KEYS if key in held]
+    whose = {key: "this query" if own.get(key, "").strip() else "group" for key in configs}
+    named = [f"{key}={held[key]} ({'coordinator' if key in in_force else whose[key]})" for key in set_keys]
+    defaults = [f"{key}={_default(key)}" for key in TOLD if key not in held]
     more = len(GROUP_KEYS) - len(set_keys) - len(defaults)
     return [
         *(f"configs: {line}" for line in _lines(named)),

@@ -126,7 +126,7 @@ class GroupValues:
     # --- deliveries
     share_delivery_count_limit: int = row(
         default=5,
-        between=(2, 10),
+        between=(2, 25),
         kip="KIP-1240",
         doc="How many tries a record has (docs/learn/concepts.md, Tries). After them, a ShareConsumer's record is "
         "archived, and a query's record that failed is quarantined. A record is also archived after this many releases "

@@ -18,7 +18,7 @@ from coordinator.config.group_keys import (
     CoordinatorValues,
     GroupValues,
 )
-from coordinator.config.keys import hint, parse_all
+from coordinator.config.keys import hint, parse_all, show
 from coordinator.config.server_keys import SERVER_KEYS, ServerValues
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import ConfigConflict
@@ -31,8 +31,8 @@ class GroupConfig(GroupValues):
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None, bounds: GroupBounds | None = None) -> GroupConfig:
-        """Resolve the texts by key; keys that are not given get their defaults. ``bounds``: the coordinator's bounds,
-        within which stored configs are brought.
+        """Resolve the texts by key; keys that are not given get their defaults. ``bounds``: the coordinator's, whose
+        defaults hold instead of the tables', and within which stored configs are brought.
 
         Raises:
             UnknownConfig: no such key.
@@ -71,7 +71,7 @@ def hint_of_group(name: str) -> str:
 def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) -> GroupConfig:
     """As :meth:`GroupConfig.parse`. Each load and each join parses its group's configs, and most groups have the same,
     so the results are cached."""
-    texts = dict(given)
+    texts = dict(given) if bounds is None else {**bounds.defaults, **dict(given)}
     values: dict[str, Any] = parse_all(GROUP_KEYS, texts, GROUP_SCOPE, hint_of_group)
     if "share.heartbeat.interval.ms" not in texts:
         third_ms = values["share_session_timeout_ms"] // 3
@@ -81,6 +81,14 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
     _check_heartbeat(values)
     _check_ttl(values)
     return GroupConfig(**values)
+
+
+def in_force(configs: Mapping[str, str], bounds: GroupBounds | None) -> dict[str, str]:
+    """The configs of a group that are others than its own texts, and the tables' defaults, say: as texts. The
+    coordinator's ``bounds`` and defaults make them so."""
+    own, bound = GroupConfig.parse(configs), GroupConfig.parse(configs, bounds)
+    values = {key.name: (getattr(own, key.attribute), getattr(bound, key.attribute)) for key in GROUP_KEYS.values()}
+    return {name: show(now) for name, (before, now) in values.items() if now != before}
 
 
 def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:

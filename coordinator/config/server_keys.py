@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.config.group_keys import GROUP_KEYS
 from coordinator.config.keys import ConfigKey, row, table_of
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
 from coordinator.protocol.topic_names import EVERYTHING, is_list, is_pattern
@@ -23,14 +24,25 @@ _OF_GROUPS = {
     "session.timeout.ms": ((1_000, 3_600_000), "KIP-932"),
     "heartbeat.interval.ms": ((100, 60_000), "KIP-932"),
     "assignment.interval.ms": ((0, 3_600_000), "KIP-1263"),
+    "record.lock.duration.ms": ((1_000, 3_600_000), "KIP-932"),
+    "delivery.count.limit": ((2, 25), "KIP-1240"),
+    "partition.max.record.locks": ((100, 100_000_000), "KIP-1240"),
 }
 
 
-def _bound(end: str, key: str, why: str = "") -> Any:
-    """The row of the bound of a group's key; ``end``: smallest or largest."""
+def _bound(end: str, key: str, why: str = "", default: int | None = None) -> Any:
+    """The row of the bound of a group's key; ``end``: smallest or largest. ``default`` None: the end of the range."""
     between, kip = _OF_GROUPS[key]
     doc = f"The {end} share.{key} of a group."
-    return row(default=between[end == "largest"], between=between, kip=kip, doc=doc, why=why)
+    return row(default=default or between[end == "largest"], between=between, kip=kip, doc=doc, why=why)
+
+
+def _default(key: str, why: str = "") -> Any:
+    """The row of the coordinator's default of a group's key."""
+    default, (between, _) = GROUP_KEYS[f"share.{key}"].default, _OF_GROUPS[key]
+    return row(
+        default=default, between=between, kip="KIP-932", doc=f"The share.{key} of a group that sets none.", why=why
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +131,15 @@ class ServerValues:
     group_share_max_heartbeat_interval_ms: int = _bound("largest", "heartbeat.interval.ms", "Kafka: 15,000.")
     group_share_min_assignment_interval_ms: int = _bound("smallest", "assignment.interval.ms")
     group_share_max_assignment_interval_ms: int = _bound("largest", "assignment.interval.ms", "Kafka: 15,000.")
+    group_share_record_lock_duration_ms: int = _default("record.lock.duration.ms")
+    group_share_min_record_lock_duration_ms: int = _bound("smallest", "record.lock.duration.ms", "Kafka: 15,000.")
+    group_share_max_record_lock_duration_ms: int = _bound("largest", "record.lock.duration.ms", "Kafka: 60,000.")
+    group_share_delivery_count_limit: int = _default("delivery.count.limit")
+    group_share_min_delivery_count_limit: int = _bound("smallest", "delivery.count.limit")
+    group_share_max_delivery_count_limit: int = _bound("largest", "delivery.count.limit", default=10)
+    group_share_partition_max_record_locks: int = _default("partition.max.record.locks", "Kafka: 2,000.")
+    group_share_min_partition_max_record_locks: int = _bound("smallest", "partition.max.record.locks")
+    group_share_max_partition_max_record_locks: int = _bound("largest", "partition.max.record.locks", "Kafka: 4,000.")
     queued_max_requests: int = row(
         default=500,
         between=(1, 100_000),

@@ -499,6 +499,8 @@ class GroupDescription(Message, frozen=True):
     dead_letter_topic_missing: the group has members, and the dead letter topic in its config did not exist when its
         coordinator looked last, up to a minute ago.
     limited_by: the key of the rate or of the limit of records in flight, if that is used up at this moment.
+    in_force: the configs that differ from ``configs`` and from the keys' own defaults, since the coordinator's defaults
+        and bounds hold (group.share.* in its file).
     coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
         does. Only clients on the same host reach the port of a coordinator on demand."""
 
@@ -517,6 +519,12 @@ class GroupDescription(Message, frozen=True):
     coordinator: str = ""
     dead_letter_topic_missing: bool = False
     limited_by: str = ""
+    in_force: dict[str, str] = {}
+
+    @property
+    def all_configs(self) -> dict[str, str]:
+        """The configs that hold, but for those that have their key's own default."""
+        return {**self.configs, **self.in_force}
 
     @property
     def lag(self) -> int | None:

@@ -46,7 +46,7 @@ def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool)
         _reader(),
     )
     _log.info("query reads: %s %s", _subscription(options), where)
-    for line in effective_configs(joined.configs, options.group_configs):
+    for line in effective_configs(joined.configs, options.group_configs, group.in_force if group else {}):
         _log.info("%s", line)
     log_joined(joined, options.group_configs)
     members = group.members if group else ()

@@ -72,7 +72,7 @@ class GroupFacts:
     @property
     def config(self) -> GroupConfig:
         """The group's configuration, with the defaults."""
-        return GroupConfig.parse(self.description.configs)
+        return GroupConfig.parse(self.description.all_configs)
 
     def command(self, command: str, *arguments: str) -> str:
         """Returns a command of ours on this group, quoted for a shell."""

@@ -159,7 +159,7 @@ def _group_page(
         is_part=held.cursor is not None,
         now_ms=held.now_ms,
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
-        awaited=partial(awaited_in_words, limit=GroupConfig.parse(description.configs).share_delivery_count_limit),
+        awaited=partial(awaited_in_words, limit=GroupConfig.parse(description.all_configs).share_delivery_count_limit),
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         flow=flow_in_words(description),
         is_paused=bool(description.configs.get(PAUSED)),

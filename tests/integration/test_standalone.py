@@ -73,6 +73,8 @@ def coordinator(kafka, folder, certificates):
             "group.share.max.size": 2,
             "group.share.max.groups": 3,
             "group.share.max.session.timeout.ms": 3_000_000,
+            "group.share.delivery.count.limit": 7,
+            "group.share.max.record.lock.duration.ms": 60_000,
             "share.coordinator.metrics.port": free_ports(1)[0],
             **certificates.configs,
         },
@@ -196,8 +198,12 @@ def test_sessions_members_and_groups_have_the_bounds_of_its_properties(connect, 
     with contextlib.ExitStack() as opened:
         with pytest.raises(ConfigOutOfBounds, match="between 1000 and 3000000"):
             join("long", "m1", **{"share.session.timeout.ms": "3000001"})
-        join("crowd", "m1")
+        with pytest.raises(ConfigOutOfBounds, match=r"60000 \(group\.share\.min\.record\.lock\.duration\.ms"):
+            join("long", "m1", **{"share.record.lock.duration.ms": "60001"})
+        join("crowd", "m1", **{"share.record.lock.duration.ms": "60000"})
         join("crowd", "m2")
+        described = client.call(DescribeGroup(group_id="crowd"))
+        assert described.in_force == {"share.delivery.count.limit": "7"}, "and no bound changes a config"
         with pytest.raises(GroupMaxSizeReached, match=r"crowd has 2 members"):
             join("crowd", "m3")
         with pytest.raises(MaxGroupsReached, match=r"3 groups"):

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeAlias
 
 import msgspec
 
+from coordinator.config.resolved import in_force
 from coordinator.core.flow import flow_of
 from coordinator.core.isolation import stage_of
 from coordinator.core.looks.ending_queries import shown
@@ -91,6 +92,7 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = (), no
         records=describe_counts(group),
         forgotten=_forgotten(group),
         limited_by=flow_of(group, now_ms).limited_by,
+        in_force=in_force(group.configs, group.bounds),
     )
 
 

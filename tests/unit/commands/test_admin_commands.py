@@ -186,6 +186,20 @@ def test_a_group_shows_what_holds_back_deliveries(fields, state, says, monkeypat
     assert says in capsys.readouterr().err
 
 
+def test_configs_list_says_what_the_coordinator_makes_of_a_groups_configs(monkeypatch, capsys):
+    limit, lock = "share.delivery.count.limit", "share.record.lock.duration.ms"
+    described = msgspec.structs.replace(group(), configs={lock: "90000"}, in_force={limit: "7", lock: "60000"})
+    known = SimpleNamespace(describe_groups=lambda _: {"billing": described})
+    monkeypatch.setattr("sharegroup.configs.opened", lambda *_, **__: contextlib.nullcontext(known))
+    assert run_command(["configs", "list", *AT, "--group", "billing"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{limit}=7  (the coordinator's default)",
+        f"{lock}=90000  (the coordinator's bounds make it 60000)",
+    ]
+    assert run_command(["configs", "list", *AT, "--group", "billing", "--all"]) == 0
+    assert "share.session.timeout.ms=45000  (default)" in capsys.readouterr().out
+
+
 def test_a_description_of_an_ordered_group_says_what_waits(monkeypatch, capsys):
     awaited = AwaitedRecord(offset=7, tries=2, since_ms=0, until_ms=60_000)
     waiting = MemberDescription(member_id="m2", member_epoch=1, active=True, client_id="etl", waits=True)

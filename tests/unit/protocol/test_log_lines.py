@@ -55,26 +55,28 @@ def test_an_event_is_one_line_with_time_process_level_module_and_member():
 
 
 def test_each_effective_config_is_logged_with_its_source():
-    own, defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"})
+    own, defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"}, {})
     assert own == f"configs: {LIMIT}=3 (this query), {BACKOFF}=5 (group)"
     assert defaults == (
         f"configs that have their default: share.session.timeout.ms=45000, and {len(GROUP_KEYS) - 3} more (sharegroup "
         "configs list --all)"
     )
-    assert f"{BACKOFF}={DEFAULT}" in "".join(effective_configs({}, {})), "how long a query's releases wait"
+    assert f"{BACKOFF}={DEFAULT}" in "".join(effective_configs({}, {}, {})), "how long a query's releases wait"
+    (bounded, defaults) = effective_configs({LIMIT: "9"}, {LIMIT: "9"}, {LIMIT: "7"})
+    assert bounded == f"configs: {LIMIT}=7 (coordinator)" and LIMIT not in defaults
 
 
 def test_a_start_has_one_line_of_defaults():
     for known in range(len(GROUP_KEYS) + 1):
         configs = dict.fromkeys([*GROUP_KEYS][:known], "1")
-        told = [line for line in effective_configs(configs, {}) if not line.startswith("configs: ")]
+        told = [line for line in effective_configs(configs, {}, {}) if not line.startswith("configs: ")]
         assert len(told) == 1 and len(told[0]) < 250
         more = int(told[0].partition(" more")[0].split()[-1])
         assert told[0].count("=") + more == len(GROUP_KEYS) - known
 
 
 def test_lines_of_configs_are_short_and_a_long_value_has_its_own():
-    lines = effective_configs({BACKOFF: "5", LIMIT: "3" * 1_000}, {})
+    lines = effective_configs({BACKOFF: "5", LIMIT: "3" * 1_000}, {}, {})
     assert [line for line in lines if len(line) > 250] == [f"configs: {LIMIT}={'3' * 1_000} (group)"]
 
 

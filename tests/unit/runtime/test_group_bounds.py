@@ -1,10 +1,10 @@
-"""A coordinator's bounds of what its groups set: sessions, heartbeats, assignments (KIP-932, KIP-1263)."""
+"""A coordinator's bounds of what its groups set, and its defaults (KIP-932, KIP-1240, KIP-1263)."""
 
 from typing import Any
 
 import pytest
 
-from coordinator.config.resolved import GroupConfig, ServerConfig
+from coordinator.config.resolved import GroupConfig, ServerConfig, in_force
 from coordinator.core.log_records import ConfigsAltered, GroupCreated
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
@@ -50,6 +50,46 @@ def test_a_stored_value_out_of_newer_bounds_counts_as_the_nearest() -> None:
     assert loaded == {"wide": (44_999, "44999"), "narrow": (45_000, "44999")}
 
 
+LIMITS = {
+    "share.record.lock.duration.ms": ("15000", "14999", "60001"),
+    "share.delivery.count.limit": ("3", "2", "11"),
+    "share.partition.max.record.locks": ("2000", "199", "4001"),
+}
+OF_LIMITS = {
+    **{f"group.{key}": default for key, (default, _, _) in LIMITS.items()},
+    "group.share.min.record.lock.duration.ms": "15000",
+    "group.share.max.record.lock.duration.ms": "60000",
+    "group.share.min.delivery.count.limit": "3",
+    "group.share.min.partition.max.record.locks": "200",
+    "group.share.max.partition.max.record.locks": "4000",
+}
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_lock_time_tries_and_locks_have_bounds_and_a_default(key: str) -> None:
+    bounds = ServerConfig.parse(OF_LIMITS).group_bounds
+    default, below, above = LIMITS[key]
+    attribute = key.replace(".", "_")
+    assert getattr(GroupConfig.parse({}, bounds), attribute) == int(default)
+    for text, nearest in ((below, int(below) + 1), (above, int(above) - 1)):
+        with pytest.raises(ConfigOutOfBounds, match=f"group.share.min.{key[6:]} and group.share.max.{key[6:]}"):
+            bounds.check({key: text})
+        assert getattr(GroupConfig.parse({key: text}, bounds), attribute) == nearest
+        assert in_force({key: text}, bounds)[key] == str(nearest)
+    within = str(int(default) + 1)
+    assert getattr(GroupConfig.parse({key: within}, bounds), attribute) == int(within) and not bounds.check({key: ""})
+    assert key not in in_force({key: within}, bounds) and in_force({}, bounds)[key] == default
+
+
+def test_without_keys_of_the_coordinator_the_tables_hold() -> None:
+    bounds = ServerConfig.parse().group_bounds
+    texts = {"share.delivery.count.limit": "10", "share.session.timeout.ms": "6000"}
+    assert GroupConfig.parse(texts, bounds) == GroupConfig.parse(texts)
+    assert in_force(texts, bounds) == in_force(texts, None) == {}
+    with pytest.raises(ConfigOutOfBounds, match=r"group\.share\.max\.delivery\.count\.limit"):
+        bounds.check({"share.delivery.count.limit": "11"})
+
+
 def test_clamped_values_leave_room_for_a_heartbeat() -> None:
     bounds = {"group.share.max.session.timeout.ms": "6000", "group.share.min.heartbeat.interval.ms": "900"}
     stored = {"share.session.timeout.ms": "60000", "share.heartbeat.interval.ms": "20000"}
@@ -64,6 +104,9 @@ def test_clamped_values_leave_room_for_a_heartbeat() -> None:
         ({"group.share.min.heartbeat.interval.ms": "5001"}, {"group.share.max.heartbeat.interval.ms": "5000"}),
         ({"group.share.min.assignment.interval.ms": "2"}, {"group.share.max.assignment.interval.ms": "1"}),
         ({"group.share.min.heartbeat.interval.ms": "5000"}, {"group.share.min.session.timeout.ms": "5000"}),
+        ({"group.share.min.record.lock.duration.ms": "5001"}, {"group.share.max.record.lock.duration.ms": "5000"}),
+        ({"group.share.delivery.count.limit": "4"}, {"group.share.min.delivery.count.limit": "5"}),
+        ({"group.share.partition.max.record.locks": "101"}, {"group.share.max.partition.max.record.locks": "100"}),
     ],
 )
 def test_bounds_that_contradict_each_other_stop_a_coordinator_by_name(
