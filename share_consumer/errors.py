@@ -17,13 +17,13 @@ class WakeupException(ShareGroupError):
 
 
 class SignalInImplicitMode(ShareGroupError, IllegalStateException):
-    """Failed to mark message: the next poll accepts the record, in implicit mode. Set
-    share.acknowledgement.mode=explicit to say that the work on a record goes on."""
+    """Failed to mark message: in implicit mode the next poll accepts the record. To use mark_in_progress, set
+    share.acknowledgement.mode=explicit."""
 
 
 class NoteInImplicitMode(ShareGroupError, IllegalStateException):
-    """Failed to acknowledge: the next poll accepts the record, in implicit mode. Set
-    share.acknowledgement.mode=explicit to reject with a reason, or to release with delay_ms or release_at."""
+    """Failed to acknowledge: in implicit mode the next poll accepts the record. To reject with a reason, or to release
+    with delay_ms or release_at, set share.acknowledgement.mode=explicit."""
 
 
 class RecordNotInFlight(ShareGroupError, IllegalStateException):

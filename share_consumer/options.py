@@ -46,13 +46,17 @@ PROGRESS_BATCHES = ConfigKey(
     name="max.in-flight.progress.batches",
     default=100,
     between=(1, 100_000),
-    doc="Records whose signal (mark_in_progress) waits for the next poll or commit; this many are sent at once.",
+    doc="Signals (mark_in_progress) wait for the next poll or commit; as soon as there are this many, they are sent.",
 )
 
 OPTIONS = (
     Option("bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
     Option("group.id", "required", "The share group. Queries and ShareConsumers of one group share its records."),
-    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts the records; explicit."),
+    Option(
+        ACKNOWLEDGEMENT_MODE,
+        "implicit",
+        "implicit: the next poll or commit accepts the records. explicit: the program acknowledges each record.",
+    ),
     Option(
         "max.poll.records",
         "500",

@@ -10,7 +10,7 @@ from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
 
 OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
-    Option("kafka.group.id", "required", "The share group whose records the rows are of: the source's."),
+    Option("kafka.group.id", "required", "The share group of the source that read the rows."),
     Option(
         "archive.path",
         "none",
@@ -29,8 +29,12 @@ OPTIONS = (
         "What the target does with the replay of a batch: replaces or skips (docs/do/sink.md).",
     ),
     Option("batchId", "the batch's", "The batch of the rows: sharegroup.acknowledge sets it."),
-    Option("checkpointLocation", "the query's", "Spark passes it on; shown with the member."),
-    Option("queryName", "the query's", "Spark passes on writeStream.queryName; shown with the member."),
+    Option(
+        "checkpointLocation", "the query's", "Spark sets it from the query. The query's member is described with it."
+    ),
+    Option(
+        "queryName", "the query's", "Spark sets it from writeStream.queryName. The query's member is described with it."
+    ),
     Option(
         "kafka.*",
         "librdkafka's",
@@ -39,8 +43,8 @@ OPTIONS = (
     Option(
         "share.*, errors.deadletterqueue.*",
         "see below",
-        "Configuration of the group, and of the coordinator: the same as of the source. Where both set a key of the "
-        "group, the last one that starts holds; share.acknowledgement.mode is the source's.",
+        "Configuration of the group, and of the coordinator: the same as of the source. If source and sink set the "
+        "same key of the group, the one that starts last wins, but share.acknowledgement.mode is the source's.",
     ),
 )
 
@@ -58,7 +62,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "topic": ("dead letters have one topic in a group.", "Use errors.deadletterqueue.topic.name."),
     **dict.fromkeys(
         ("acknowledgement", "reason", "releaseDelayMs", "releaseAt"),
-        ("each row says it for its record.", "Give the DataFrame a column of this name."),
+        ("each row has its own.", "Give the DataFrame a column of this name."),
     ),
     "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),

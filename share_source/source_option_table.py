@@ -70,8 +70,8 @@ OPTIONS = (
     Option(
         "view",
         "none",
-        "With spark.read alone: groups, members, offsets, in-flight, dead-letters or records, without taking any. It "
-        "takes kafka.*, share.coordinator.* and share.state.store beside it; records takes bounds, too (see below).",
+        "Only with spark.read: shows groups, members, offsets, in-flight, dead-letters or records, and takes none. The "
+        "options beside it are kafka.*, share.coordinator.* and share.state.store; records has bounds, too (see below).",
         "not there",
     ),
     Option(
@@ -96,7 +96,7 @@ OPTIONS = (
 
 _NEW_GROUPS = "a share group keeps its own position."
 _ENDLESS = "a share group has no end."
-_COORDINATOR_ASKS = "the coordinator asks for the offsets, and again by itself."
+_COORDINATOR_ASKS = "the coordinator fetches the offsets, and retries by itself."
 
 REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
@@ -113,10 +113,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "endingOffsets": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
     "endingOffsetsByTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
     "minOffsetsPerTrigger": (
-        "records that wait for a batch to fill up can be with another member.",
+        "another member could meanwhile process the records that wait until a batch is full.",
         "Use trigger(processingTime=...) for larger batches.",
     ),
-    "maxTriggerDelay": ("it goes with minOffsetsPerTrigger.", "Use trigger(processingTime=...)."),
+    "maxTriggerDelay": (
+        "it has an effect only with minOffsetsPerTrigger, which a share group refuses.",
+        "Use trigger(processingTime=...).",
+    ),
     "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
     "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),

@@ -36,7 +36,7 @@ def in_explicit_mode(records):
     return polled(records, **EXPLICIT)
 
 
-@way_out(consumer_errors.SignalInImplicitMode, "Set share.acknowledgement.mode=explicit")
+@way_out(consumer_errors.SignalInImplicitMode, "set share.acknowledgement.mode=explicit")
 def a_signal_in_implicit_mode(scene):
     consumer, _, (message,) = polled(1)
     with scene.refused():
@@ -45,7 +45,7 @@ def a_signal_in_implicit_mode(scene):
     consumer.mark_in_progress(message)
 
 
-@way_out(consumer_errors.NoteInImplicitMode, "Set share.acknowledgement.mode=explicit to reject with a reason")
+@way_out(consumer_errors.NoteInImplicitMode, "set share.acknowledgement.mode=explicit")
 def a_reason_in_implicit_mode(scene):
     consumer, _, (message,) = polled(1)
     with scene.refused():
