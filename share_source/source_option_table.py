@@ -71,7 +71,7 @@ OPTIONS = (
         "view",
         "none",
         "Only with spark.read: shows groups, members, offsets, in-flight, dead-letters or records, and takes none. The "
-        "options beside it are kafka.*, share.coordinator.* and share.state.store; records has bounds, too (see below).",
+        "options beside it are kafka.*, share.coordinator.* and share.state.store; records has bounds too (see below).",
         "not there",
     ),
     Option(

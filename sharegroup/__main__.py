@@ -50,7 +50,7 @@ ERROR, USAGE, UNREAD = 1, 2, 128 + signal.SIGPIPE
     is_eager=True,
     expose_value=False,
     callback=lambda context, _, asked: _show_version(context) if asked else None,
-    help="Show the version, and which reader tasks in this environment use.",
+    help="Show the version, and the reader (native or python) that tasks in this environment use.",
 )
 def cli() -> None:
     """Kafka share groups for Spark Structured Streaming and plain Python.

@@ -13,7 +13,7 @@ from sharegroup.group_actions import show_effects
 from sharegroup.option_types import Group
 
 _GROUP = click.option("--group", "group_id", type=Group(), required=True, help="The share group.")
-_REASON = click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
+_REASON = click.option("--reason", default="", help="The reason, for the audit log of the coordinator.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
 

@@ -25,7 +25,7 @@ _CONFIG = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="A Java properties file (--print-config prints one); ${env:NAME} is an environment variable.",
+    help="A Java properties file (--print-config prints one); ${env:NAME} stands for an environment variable.",
 )
 
 
@@ -51,7 +51,7 @@ def coordinator(
 ) -> None:
     """Run a standalone coordinator until SIGTERM or SIGINT.
 
-    Spark queries name the coordinator in share.coordinator.endpoint. It reads its token from the file that
+    Spark queries name the coordinator in share.coordinator.endpoint. The command reads its token from the file that
     share.coordinator.token.file names, or from the environment variable SHAREGROUP_COORDINATOR_TOKEN.
 
     \b

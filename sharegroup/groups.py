@@ -27,27 +27,35 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     return lambda context, option, text: None if text is None else read(text)
 
 
-@click.command(short_help="List, describe, reset, delete and release share groups, as kafka-share-groups.sh.")
+@click.command(
+    short_help="List, describe, reset and delete share groups, as kafka-share-groups.sh; release members and records."
+)
 @cluster_options
 @click.option("--list", "do_list", is_flag=True, help="List all share groups.")
-@click.option("--describe", "do_describe", is_flag=True, help="Describe groups: offsets and lag, unless more is said.")
+@click.option(
+    "--describe",
+    "do_describe",
+    is_flag=True,
+    help="Describe groups: offsets and lag, unless --members, --records, --state or --in-flight is given.",
+)
 @click.option("--delete", "do_delete", is_flag=True, help="Delete groups, which must be empty.")
 @click.option("--reset-offsets", "do_reset_offsets", is_flag=True, help="Reset the start offsets of an empty group.")
 @click.option("--delete-offsets", "do_delete_offsets", is_flag=True, help="Delete the offsets of topics.")
 @click.option(
-    "--release-member", "do_release_member", is_flag=True, help="End a member's session: others get its records."
+    "--release-member", "do_release_member", is_flag=True, help="End a member's session: other members get its records."
 )
 @click.option(
     "--release-records",
     "do_release_records",
     is_flag=True,
-    help="Make records in flight available now: out of quarantine, without a pause, and also if a member holds them.",
+    help="Make records in flight available now: out of quarantine, without a backoff or delay, and also if a member "
+    "holds them.",
 )
 @click.option(
     "--archive-records",
     "do_archive_records",
     is_flag=True,
-    help="Give up records in flight that no member holds. --reason is needed, and stands in their dead letters.",
+    help="Give up records in flight that no member holds. --reason is needed, and their dead letters show it.",
 )
 @click.option("--pause", "do_pause", is_flag=True, help="Deliver nothing of the group, or of the topics of --topic.")
 @click.option("--resume", "do_resume", is_flag=True, help="Deliver the group's records again, or those of --topic.")
@@ -60,7 +68,7 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     "counts",
     is_flag=True,
     help="With --describe: how many records were accepted, archived, removed by Kafka or with their topic, and skipped "
-    "or repeated by resets; in the last line of all topics that the group reads or has read.",
+    "or repeated by resets. The last line has the sums over all topics that the group reads or has read.",
 )
 @click.option(
     "--state",
@@ -74,7 +82,7 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 @click.option(
     "--progress-stale-longer-than-ms",
     type=Whole("milliseconds", min=0),
-    help="With --in-flight: only records whose holder has told of no progress for longer, marked STALE.",
+    help="With --in-flight: only records whose holder has reported no progress for longer; they are marked STALE.",
 )
 @click.option("--verbose", is_flag=True, help="With --describe: more columns.")
 @click.option(
@@ -130,16 +138,17 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 @click.option(
     "--force",
     is_flag=True,
-    help="Reset also while the group has members: what they hold is delivered again. Delete also what waits for its "
-    "dead letter: it gets none.",
+    help="Reset also while the group has members: the records that they hold are delivered again. Delete also records "
+    "that wait for their dead letters: they get none.",
 )
 @click.option(
     "--wait",
     is_flag=True,
-    help="Reset or delete: if the coordinator has just started, wait until the group's members have had the time to be "
-    "heard of, about one share.session.timeout.ms. Without it the command is refused meanwhile (MembersNotKnown).",
+    help="Reset or delete: if the coordinator has just started, wait until members that still run have sent a request, "
+    "for about one share.session.timeout.ms. Without --wait the command is refused during this time "
+    "(MembersNotKnown).",
 )
-@click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
+@click.option("--reason", default="", help="The reason, for the audit log of the coordinator.")
 @JSON_OPTION
 @click.pass_context
 def groups(context: click.Context, /, cluster: Cluster, **options: Any) -> int:

@@ -108,7 +108,7 @@ _NOTHING = Consumption()
     type=Whole("bytes", min=0, max=10**8),
     default=2097152,
     show_default=True,
-    help="Bytes that TCP may receive.",
+    help="Bytes of TCP's receive buffer.",
 )
 @click.option(
     "--timeout", "timeout_ms", type=Whole("milliseconds", min=0), default=10000, show_default=True,

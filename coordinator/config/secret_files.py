@@ -38,7 +38,7 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple
         for token, caller in tokens.holders:
             if right in caller.rights:
                 return token
-    named = " or ".join(right.value for right in rights)
+    named = " or ".join(f"`{right.value}`" for right in rights)
     raise InvalidToken(source=path or TOKEN_VARIABLE, reason=f"none of its tokens has the right {named}.")
 
 

@@ -28,7 +28,7 @@ def _master(context: click.Context, option: click.Parameter, url: str | None) ->
 @click.command(short_help="Check the options of a query, without a query.")
 @click.option("--options", "source_path", metavar="FILE", type=_FILE, help="The options of the source, in a file.")
 @click.option("--sink-options", "sink_path", metavar="FILE", type=_FILE, help="The options of the sink, in a file.")
-@click.option("--master", metavar="URL", callback=_master, help="Ask this Spark's executors too.")
+@click.option("--master", metavar="URL", callback=_master, help="Also check the executors of this Spark master.")
 @JSON_OPTION
 @click.pass_context
 def check(
@@ -36,9 +36,10 @@ def check(
 ) -> int:
     """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
 
-    A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. Every
-    leader is asked, and a standalone coordinator if the options name one. No group is changed. If the sink's options
-    have archive.path, its folder is created, and a small file is written and deleted.
+    A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. The
+    command asks the leader of every subscribed partition, and the standalone coordinator if the options name one. No
+    group is changed. If the sink's options have archive.path, its folder is created, and a small file is written and
+    deleted.
 
     \b
     Example:

@@ -177,8 +177,8 @@ def member_waits(facts: GroupFacts) -> Iterator[Finding]:
     if waiting := waiting_members(facts.description):
         named = _listed(map(who, waiting))
         what = f"{len(waiting)} member(s) wait for partitions that others hold: {named}."
-        do = "Nothing: each gets its part of the partitions that are free. More members than partitions only take over "
-        do += "when others are gone."
+        do = "Nothing: each gets its part of the partitions that are free. Members beyond the number of partitions get "
+        do += "records only when others leave."
         yield Finding("member-waits", NOTE, what, do, _show_members(facts))
 
 
@@ -209,7 +209,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
         host = f" on {run.client_host}" if run.client_host else ""
         what = f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
         what += f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first."
-        do = "Look at that process. If it does nothing, end it, and its session: its records go to other members at "
+        do = "Look at that process. If it hangs, end it, and end its session: its records go to other members at "
         do += "once. Without --execute the command only says how many."
         command = facts.command("groups --release-member", "--member", member_id, "--execute")
         yield Finding("member-holds-too-long", WARNING, what, do, command, {"member": member_id})
@@ -220,8 +220,9 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in QUARANTINED)
     config, until = facts.config, ""
     if config.errors_deadletterqueue_topic_name:
-        until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
-    do = f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}."
+        until = f", or not before share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
+    do = "Look at the query's log and at the services that it calls. Until that is mended, no quarantined record is "
+    do += f"archived{until}."
     for plan in facts.plans if waiting else ():
         if not plan.evidence and (plan.attempt or not _is_paused(facts)):
             what = f"Query {who(plan)} has completed no batch since the group last quarantined a record"
@@ -434,8 +435,8 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     waiting = [p for p in facts.description.partitions if p.lag and p not in stopped]
     of_places = f"{sum(p.lag or 0 for p in waiting)} record(s) of {_names(waiting)} wait"
     do = (
-        "Start a query or a ShareConsumer of this group. If one runs, compare its kafka.group.id, share.state.store "
-        "and share.coordinator.endpoint with this command's."
+        "Start a query or a ShareConsumer of this group. If a member runs, compare its kafka.group.id, "
+        "share.state.store and share.coordinator.endpoint with this command's."
     )
     match facts.description.state if waiting else "":
         case "EMPTY":
@@ -443,7 +444,8 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
         case "UNKNOWN":
             severity = WARNING
             what = f"No coordinator of the group runs here; {of_places}, and nobody consumes them from this host."
-            do += " If it runs on another host, ask there. Between the runs of a scheduled query nothing is to be done."
+            do += " If the group's coordinator runs on another host, run this command there. A scheduled query that is "
+            "not running now is no problem."
         case _:
             return
     yield Finding("nobody-consumes", severity, what, do, _show_members(facts))
@@ -465,8 +467,8 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding("topic-missing", WARNING, what, do, _show_members(facts))
     counted = {p.topic for p in facts.description.partitions if p.deleted}
     read = {p.topic for p in facts.description.partitions} - counted - members.keys()
-    do = "If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute counts "
-    do += "the records that were not finished as deleted. Without a coordinator, the next one counts them."
+    do = "If the topic was deleted, nothing is to be done: once a coordinator has watched the group for a minute, it "
+    do += "counts the unfinished records as deleted. If none runs now, the next one does so."
     for topic in sorted(read - facts.topics)[:MOST_NAMED] if facts.topics is not None else ():
         what = f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this user."
         yield Finding("topic-missing", WARNING, what, do, facts.command("groups --describe", "--records"))
@@ -554,7 +556,7 @@ def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
     }
     if facts.open_keys:
         named = " and ".join(f"{can[key]} ({key})" for key in facts.open_keys if key in can)
-        what = f"The coordinator has several tokens, and one of them with the right member can have it {named}."
+        what = f"The coordinator has several tokens, and whoever has one with the right `member` can make it {named}."
         do = "Set these keys in each coordinator's properties file, or groups=, topics= and dlq= in the lines of its "
         do += "token file (docs/run/security.md)."
         yield Finding("topics-wide-open", WARNING, what, do)
@@ -604,7 +606,7 @@ def _sorted(found: Iterable[Finding]) -> list[Finding]:
 
 def _together(whats: list[str]) -> str:
     more = len(whats) - MOST_NAMED
-    return " ".join(whats[:MOST_NAMED]) + (f" The same is so {more} more time(s)." if more > 0 else "")
+    return " ".join(whats[:MOST_NAMED]) + (f" There are {more} more such cases." if more > 0 else "")
 
 
 def _runs_of(partition: PartitionDescription, runs: Iterable[RunInFlight]) -> list[RunInFlight]:
@@ -632,7 +634,8 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
         wait = duration(run.not_before_ms - facts.now_ms)
         return f"{_place(run)}, released, comes again in {wait}", "Nothing, or a shorter release backoff."
     if run.releases or run.failures:
-        return f"no member has taken {_place(run)} again", "Look whether members are there and acquire."
+        return f"no member has taken {_place(run)} again", "Check that the group has members, and that they acquire "
+        "records."
     return None
 
 

@@ -41,8 +41,8 @@ ENDPOINT = "share.coordinator.endpoint"
     "--token-file",
     default="",
     metavar="FILE",
-    help="The tokens to sign in with, a line RIGHTS NAME:TOKEN for each. Without it the command makes one and prints "
-    f"it. With {ENDPOINT} the coordinators know the tokens.",
+    help="The tokens to sign in with, a line RIGHTS NAME:TOKEN for each. Without this file, people sign in with the "
+    f"coordinators' tokens if {ENDPOINT} is set; else the command makes a token and prints it.",
 )
 @click.option(
     "--public-url",
@@ -69,7 +69,7 @@ def web(
 ) -> None:
     """Show all groups in the browser: what is stuck, who holds it and since when, what died and why.
 
-    Sign in with a token: the right read is for looking, the right admin also for acting. Needs the extra
+    Sign in with a token: with the right `read` you can look, with the right `admin` also act. Needs the extra
     sharegroup[web].
 
     \b
@@ -125,7 +125,9 @@ def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
             reason = "the page's own tokens can't have groups=, topics= or dlq=; those of a coordinator's file can."
             raise InvalidToken(source=path, reason=reason)
         if not any(caller.rights & {Right.READ, Right.ADMIN} for _, caller in tokens.holders):
-            raise InvalidToken(source=path, reason="no token has the right read or admin, with which people sign in.")
+            raise InvalidToken(
+                source=path, reason="no token has the right `read` or `admin`, which people need to sign in."
+            )
         return tokens, f"Its tokens: {path}"
     if config.get(ENDPOINT):
         return None, "Sign in with a token of the coordinators."

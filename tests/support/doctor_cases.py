@@ -178,13 +178,13 @@ CASES = {
             "Query nightly (billing-1) has completed no batch",
             "came back to its batch 2 time(s)",
             "outage of the query's own service",
-            "Nothing is archived meanwhile.",
+            "Until that is mended, no quarantined record is archived.",
         ],
     ),
     "query-has-no-evidence: by time, since the group has a dead letter topic": (
         rules.query_has_no_evidence,
         facts(runs=(FAILED_ALONE,), plans=(plan(),), configs=DLQ),
-        ["Nothing is archived meanwhile, for share.poison.solo.timeout.ms=600000."],
+        ["no quarantined record is archived, or not before share.poison.solo.timeout.ms=600000."],
     ),
     "dead-letters-wait: none waits yet": (
         rules.dead_letters_wait,

@@ -199,7 +199,7 @@ def test_findings_of_several_partitions_with_one_way_out_are_one(count):
     (one,) = [finding for finding in found if finding.rule == "start-offset-below-log-start"]
     named = [number for number in numbers if f"The log of orders-{number} begins at 14" in one.what]
     assert len(named) == min(count, rules.MOST_NAMED)
-    assert ("The same is so 2 more time(s)." in one.what) == (count > rules.MOST_NAMED)
+    assert ("There are 2 more such cases." in one.what) == (count > rules.MOST_NAMED)
     assert len({(each.rule, each.do, each.command) for each in found}) == len(found)
 
 

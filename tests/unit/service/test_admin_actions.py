@@ -322,7 +322,7 @@ def test_a_client_takes_the_token_with_the_needed_right(tmp_path):
     assert read_token(str(path), {}, (Right.ADMIN, Right.READ)) == "alices-secret-token"
     path.write_text("read:a-token-for-looks")
     assert read_token(str(path), {}, (Right.ADMIN, Right.READ)) == "a-token-for-looks"
-    with pytest.raises(InvalidToken, match="right member"):
+    with pytest.raises(InvalidToken, match="right `member`"):
         read_token(str(path), {})
     path.write_text("one-token-for-everything")
     assert read_token(str(path), {}, (Right.ADMIN,)) == read_token(str(path), {}) == "one-token-for-everything"

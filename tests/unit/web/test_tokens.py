@@ -48,7 +48,7 @@ def test_the_page_s_own_tokens_are_those_of_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (f"member:{MEMBER}", "no token has the right read or admin"),
+        (f"member:{MEMBER}", "no token has the right `read` or `admin`"),
         (f"ann:{ADA}", "is not RIGHTS:TOKEN"),
         (f"read lo:{LO} groups=a", "can't have groups="),
     ],
