@@ -257,8 +257,7 @@ def _say_open(
         for number, (low, high) in _ends(beyond, topic, partitions).items():
             end = ends.get(number, (low, low))[1]
             if end < high:
-                text = "%d offsets of %s-%d, from %d on, are not read: they come after the start of a transaction that "
-                "is still open"
+                text = "%d offsets of %s-%d, from %d on, are not read: a transaction that began there is still open"
                 logger.warning(text, high - end, topic, number, end)
 
 

@@ -444,8 +444,8 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
         case "UNKNOWN":
             severity = WARNING
             what = f"No coordinator of the group runs here; {of_places}, and nobody consumes them from this host."
-            do += " If the group's coordinator runs on another host, run this command there. A scheduled query that is "
-            "not running now is no problem."
+            do += " If the group's coordinator runs on another host, run this command there. A scheduled query that "
+            do += "is not running now is no problem."
         case _:
             return
     yield Finding("nobody-consumes", severity, what, do, _show_members(facts))
@@ -634,8 +634,7 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
         wait = duration(run.not_before_ms - facts.now_ms)
         return f"{_place(run)}, released, comes again in {wait}", "Nothing, or a shorter release backoff."
     if run.releases or run.failures:
-        return f"no member has taken {_place(run)} again", "Check that the group has members, and that they acquire "
-        "records."
+        return f"no member has taken {_place(run)} again", "Check that the group has members that acquire records."
     return None
 
 
