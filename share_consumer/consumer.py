@@ -99,7 +99,7 @@ class ShareConsumer:
         """Check the configuration; the first connection comes later.
 
         Raises:
-            KafkaException, ValueError, TypeError: the configuration is wrong, as of ConsumerOptions.parse.
+            KafkaException, ValueError, TypeError: the configuration is wrong (the errors of ConsumerOptions.parse).
             RuntimeError: the constructor was called before."""
         if hasattr(self, "_inside"):
             raise RuntimeError("ShareConsumer already initialized")

@@ -73,8 +73,9 @@ class InFlight(UnreadOffsets):
 
     @property
     def undecided(self) -> int:
-        """The number of records that still need an outcome from the program: not those in progress, with an automatic
-        outcome, renewed and not yet returned again, or given back by an earlier record's release."""
+        """The number of records that still need an outcome from the program. Not counted are records that are in
+        progress, that have an automatic outcome, that were renewed and not returned again yet, or that an earlier
+        record's release gave back."""
         count = 0
         for key, records in self._partitions.items():
             undecided = records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys()

@@ -56,7 +56,7 @@ class SourceOptions(GroupOptions):
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
             NoSubscription, SeveralSubscriptions: not exactly one option says what to read.
-            RefusedOption: as of :meth:`check_order`, too, if the options themselves set share.order."""
+            RefusedOption: see :meth:`check_order`, if the options themselves set share.order."""
         given = by_lower_name(options)
         shared = shared_fields(given, TABLE, "it names the share group whose records this query takes part in.")
         topics, pattern, assign = _subscription(given)

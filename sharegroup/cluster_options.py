@@ -75,7 +75,7 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
 
     Raises:
         InvalidPropertiesFile: the file can't be read.
-        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config."""
+        ShareGroupError: a property is wrong (the errors of to_librdkafka, broker_addresses and check_kafka_config)."""
     from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
     from coordinator.config.properties_file import read_properties
 

@@ -112,7 +112,7 @@ class Admin:
 
     Raises:
         MissingOption: neither brokers nor an endpoint are named.
-        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config.
+        ShareGroupError: a property is wrong (the errors of to_librdkafka, broker_addresses, check_kafka_config).
         UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
         UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used, and no endpoint is named.
         BrokerNotReachable: the brokers do not answer, and no endpoint is named.
@@ -276,7 +276,7 @@ class Admin:
     def history(self, group_id: str, topic: str, partition: int, offset: int, *, limit: int = 100) -> HistoryRead:
         """Returns who held the record at this offset, when, and how each delivery ended, as far back as the state log
         goes: the newest ``limit`` entries (up to 1,000), oldest first. Raises GroupIdNotFound or UnknownSharePartition
-        if it does not exist."""
+        if the group or the share partition does not exist."""
         request = ReadHistory(group_id=group_id, topic=topic, partition=partition, offset=offset, limit=limit)
         return self._look(request)
 
@@ -314,8 +314,8 @@ class Admin:
 
         Raises:
             InvalidReset: ``to`` can't be used.
-            GroupNotEmpty, MembersNotKnown: the group has members, or may have. GroupIdNotFound, UnknownTopic,
-                UnknownPartition: it does not exist."""
+            GroupNotEmpty, MembersNotKnown: the group has members, or may have.
+            GroupIdNotFound, UnknownTopic, UnknownPartition: the group, a topic or a partition does not exist."""
         named = partitions_by_topic(topics)
         kind, value, offsets = reset_of(to, shift_by)
         request = AlterOffsets(
@@ -345,7 +345,7 @@ class Admin:
 
         Raises:
             GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: the topics are still in use, or may be.
-            GroupIdNotFound, UnknownSharePartition: it does not exist."""
+            GroupIdNotFound, UnknownSharePartition: the group or the share partition does not exist."""
         if not (named := names("topics", topics)):
             raise InvalidRequest(what="topics is empty: name at least one topic.")
         return self._act(
@@ -359,7 +359,7 @@ class Admin:
 
         Raises:
             GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown: the group is still in use, or may be.
-            GroupIdNotFound: it does not exist."""
+            GroupIdNotFound: the group does not exist."""
         return self._act(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason, seen=seen))
 
     def import_group(
@@ -409,8 +409,8 @@ class Admin:
     def pause(
         self, group_id: str, topics: Iterable[str] = (), *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """Let no member acquire records of these topics; no topic: of any topic. Members keep what they hold. The
-        config ``share.paused.topics`` gets the topics, beside those that are paused already.
+        """Let no member acquire records of these topics; without ``topics``: of any topic. Members keep what they hold.
+        The config ``share.paused.topics`` gets the topics, beside those that are paused already.
 
         Raises:
             UnknownSharePartition: the group has nothing of a topic, and no member subscribes to it by its name.
@@ -425,11 +425,11 @@ class Admin:
     def resume(
         self, group_id: str, topics: Iterable[str] = (), *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """Let members acquire records of these topics again; no topic: of all.
+        """Let members acquire records of these topics again; without ``topics``: of all.
 
         Raises:
             InvalidRequest: all topics are paused, and some are named.
-            UnknownSharePartition, GroupIdNotFound: as of :meth:`pause`."""
+            UnknownSharePartition, GroupIdNotFound: as with :meth:`pause`."""
         some = names("topics", topics)
 
         def paused(before: list[str]) -> Iterable[str]:
@@ -472,8 +472,8 @@ class Admin:
     def release_member(
         self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""
     ) -> Altered:
-        """End the member's session now: others may acquire what the member holds. Raises MemberNotFound or
-        GroupIdNotFound if it does not exist."""
+        """End the member's session now: other members may acquire the records that it holds. Raises MemberNotFound or
+        GroupIdNotFound if the member or the group does not exist."""
         if member_id == "":
             raise InvalidRequest(what="member_id is empty: sharegroup groups --describe --members lists the members.")
         return self._act(
@@ -497,7 +497,7 @@ class Admin:
             RecordsHeld: a member holds one of the records.
             NotInFlight: there is no such record in flight.
             InvalidRequest: there is no reason, or the offsets are no range.
-            GroupIdNotFound, UnknownSharePartition: it does not exist."""
+            GroupIdNotFound, UnknownSharePartition: the group or the share partition does not exist."""
         how = {"execute": execute, "reason": reason, "seen": seen}
         return self._decide("archive", group_id, (topic, partition), offsets, **how)
 
@@ -512,12 +512,12 @@ class Admin:
         execute: bool = False,
         seen: str = "",
     ) -> Altered:
-        """Make records in flight available now: out of quarantine, without a pause, their tries counted from 0, and
-        without the lock of a member that holds them.
+        """Make records in flight available now: out of quarantine, and without a backoff or delay. Their tries count
+        from 0 again, and a member that holds them loses the lock.
 
         Raises:
             NotInFlight: there is no such record in flight.
-            GroupIdNotFound, UnknownSharePartition: it does not exist."""
+            GroupIdNotFound, UnknownSharePartition: the group or the share partition does not exist."""
         how = {"execute": execute, "reason": reason, "seen": seen}
         return self._decide("release", group_id, (topic, partition), offsets, **how)
 

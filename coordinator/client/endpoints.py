@@ -127,7 +127,7 @@ class Endpoints:
         return OutageTooLong(group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=brokers, log="")
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """Raises the error: the credentials of a standalone coordinator are its administrator's."""
+        """Raises the error: only an administrator can renew the credentials of a standalone coordinator."""
         raise error
 
     def _in_order(self, group_id: str) -> list[tuple[str, int]]:

@@ -119,7 +119,7 @@ def python_path() -> str:
 
 
 def has_coordinator_for(bootstrap_servers: str) -> bool:
-    """Whether an endpoint file of this host is of a coordinator that was started with one of these brokers."""
+    """Whether this host has the endpoint file of a coordinator that was started with one of these brokers."""
     wanted = _addresses(bootstrap_servers)
     for path in runtime_dir().glob("endpoint-*.json"):
         with contextlib.suppress(OSError):
@@ -228,7 +228,7 @@ class OnDemand:
         return found is not None
 
     def turn_from(self, connection: Connection) -> None:
-        """Let another coordinator be asked for a while, since this one can't serve now. On demand there is none."""
+        """Ask another coordinator for a while, since this one can't serve now. On demand there is no other one."""
 
     def may_go_back(self, group_id: str, connection: Connection) -> bool:
         """Whether a coordinator that stands before this one in the group's order may answer again."""

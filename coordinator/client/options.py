@@ -88,7 +88,7 @@ class OptionTable:
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
-                RefusedOption, InvalidOption, MissingOption: as of to_librdkafka, and of broker_addresses."""
+            RefusedOption, InvalidOption, MissingOption: see to_librdkafka and broker_addresses."""
         kafkas = {name for name in given if name.startswith(PREFIX)} - {_BOOTSTRAP, _GROUP_ID}
         properties = {name[len(PREFIX) :]: value for name, value in given.items() if name in kafkas}
         config = to_librdkafka(properties, self.owned)

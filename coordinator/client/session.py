@@ -67,8 +67,8 @@ since a later one may be under a later epoch."""
 
 class MemberSession:
     """The membership of one process in a group. Thread-safe. ``rejoins``: how often it has joined again after a lapse.
-    ``lives_until_s``: it has not lapsed before then, in monotonic seconds. ``lock_s``: the locks of its records last up
-    to this many seconds after its last request."""
+    ``lives_until_s``: before this time, in monotonic seconds, it can't lapse. ``lock_s``: the locks of its records last
+    up to this many seconds after its last request."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class MemberSession:
         locks of its records have ended as well. ``leaves_when_idle``: the member then leaves the group. ``lock_s``: how
         many seconds a lock lasts, for records that an earlier session acquired. ``member_name``, ``client_id``,
         ``client_pid``: as in JoinGroup; without a process id, this process is named. ``heard`` is called with the
-        seconds that each heartbeat's answer took. Raises ShareGroupError if the join failed, as of
-        :meth:`CoordinatorClient.call`."""
+        seconds that each heartbeat's answer took. Raises ShareGroupError if the join failed (the errors of
+        :meth:`CoordinatorClient.call`)."""
         self._client, self.group_id, self.member_id = client, group_id, member_id
         self._request = JoinGroup(
             group_id=group_id,
@@ -160,7 +160,7 @@ class MemberSession:
 
         Raises:
             FencedMemberEpoch: a newer process has the member's epoch; every later call raises it again.
-            ShareGroupError: as of :meth:`CoordinatorClient.call`."""
+            ShareGroupError: see :meth:`CoordinatorClient.call`."""
         for _ in range(MAX_REJOINS):
             try:
                 return self._call(request_of)

@@ -1,7 +1,8 @@
 """Computes when a ShareConsumer's lock ends, from what the log has.
 
 Rule: without a signal, a record is held for share.record.lock.duration.ms. With signals it is IN_PROGRESS, and held as
-long as they come (KAFKA-20458), but not beyond group.share.in.progress.max.lock.extension.ms after its acquisition.
+long as they come (KAFKA-20458), but not beyond group.share.in.progress.max.lock.extension.ms after the record was
+acquired.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from coordinator.protocol.values import Disposition, Int64, Offset
 
 class Progress(NamedTuple):
     """A member's signals that its work on a record goes on: the times of the first and of the last signal, by the
-    coordinator's clock, and the newest hint."""
+    coordinator's clock, and the newest hint: what the program said about the work."""
 
     first_ms: Int64
     last_ms: Int64

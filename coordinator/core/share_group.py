@@ -41,8 +41,9 @@ What happens to one of the four, and what that does to the others:
 * A record that is quarantined, or fails alone for the first time, takes from all queries of the group the evidence that
   processing works; without it no trial begins, or only after share.poison.solo.timeout.ms. A failed trial takes the
   evidence from its own query.
-* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that. * A log start that
-moves archives the records below it that no member holds (LOG_START); a held one when it is let go.
+* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that.
+* A log start that moves archives the records below it that no member holds (LOG_START), and a held record when its
+  holder lets it go.
 
 What is ugly, and why it stays:
 
@@ -188,7 +189,7 @@ class ShareGroup:
 
     @property
     def has_records_in_flight(self) -> bool:
-        """Whether a share partition of the group has a window."""
+        """Whether any share partition of the group has offsets from its start offset to its end offset."""
         return any(partition.start_offset < partition.end_offset for partition in self.partitions.values())
 
     @property

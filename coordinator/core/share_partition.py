@@ -1,9 +1,10 @@
-"""A share partition: the window of a topic partition that the group is working on.
+"""A share partition: the part of a topic partition that the group is working on.
 
 ``start_offset`` (SPSO) is the first offset that is not done, ``end_offset`` (SPEO + 1, exclusive) the first that was
-never acquired. The start offset moves over leading terminal runs, and to the log start when that overtakes it. Two
-kinds of records stay below it: those that a member holds, until the member is done with them, and ARCHIVING ones, until
-their dead letter is written (KIP-932, "Share partition in-flight records"; docs/trust/facts.md, K24 and K27).
+never acquired. The offsets between them are the *window*. The start offset moves over leading terminal runs, and to the
+log start when that overtakes it. Two kinds of records stay below it: those that a member holds, until the member is
+done with them, and ARCHIVING ones, until their dead letter is written (KIP-932, "Share partition in-flight records";
+docs/trust/facts.md, K24 and K27).
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class SharePartition:
 
     @property
     def delivery_complete_count(self) -> int:
-        """Terminal records inside the window (KIP-1226): what the lag leaves out beyond the start offset."""
+        """How many records from the start offset to the end offset are terminal (KIP-1226). The lag does not count
+        them."""
         return self.runs.terminal_count()
 
     def lag(self, end: int) -> int:

@@ -57,8 +57,8 @@ def check_pattern(pattern: str) -> None:
 
 
 def is_list(text: str) -> bool:
-    """Whether the text has a comma, which is in no topic's name, and not for a counted repetition: where a pattern
-    belongs, it is a list."""
+    """Whether a text that should be a pattern is a list of topics: it has a comma outside of a counted repetition, as
+    in a{2,3}, and no topic's name has a comma."""
     return "," in re.sub(r"\{[\d,]*\}", "", text)
 
 

@@ -1,8 +1,8 @@
 """A coordinator, built from its parts from top to bottom. on_demand.py and standalone.py are the processes in which one
 runs.
 
-A part is made once all that it needs exists, with two exceptions. The doors open first, since the state names their
-address; they refuse requests until all parts serve. The runtime reports changed groups to the dispatcher of dead
+A part is made once all that it needs exists, with two exceptions. The server listens first, since the state names its
+address; it refuses requests until all parts serve. The runtime reports changed groups to the dispatcher of dead
 letters, which is made after it."""
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
         InvalidPropertiesFile: the file can't be read.
         MissingConfig: ``bootstrap.servers`` is missing.
         UnknownConfig, ConfigOutOfBounds: a key is unknown, or its value is out of bounds.
-        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config, for the keys of the Kafka client.
+        ShareGroupError: a key of the Kafka client is wrong (the errors of to_librdkafka, broker_addresses and
+            check_kafka_config).
     """
     texts = read_properties(path, environ)
     _check_names([*texts])

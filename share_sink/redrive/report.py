@@ -18,7 +18,7 @@ OTHER_REASONS = "(other reasons)"
 
 @dataclass(frozen=True, order=True)
 class Sent:
-    """What sent dead letters are counted by: the target topic, and why the records were dead letters."""
+    """By what sent dead letters are counted: the target topic, and why the records were dead letters."""
 
     topic: str
     disposition: str

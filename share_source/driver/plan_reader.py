@@ -117,7 +117,7 @@ class PlanReader(DataSourceStreamReader):
     def _next_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
         """Complete ``start``, whose batch is committed. Then acquire the next plan, of up to ``most`` records. Returns
         the plan's offset, or ``start`` if there is nothing to acquire. Raises ShareGroupError if the checkpoint is
-        wrong, as of PlanOffset.parse, or if the coordinator refuses the request."""
+        wrong (the errors of PlanOffset.parse), or if the coordinator refuses the request."""
         with self._telling_the_group():
             offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
             session = self._joined_as(offset.member_id)
@@ -192,7 +192,7 @@ class PlanReader(DataSourceStreamReader):
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
             RefusedOption: the group is ordered, and an option would cut its partitions.
             PlanDiffersFromLog: the group's plan differs from the plan in Spark's log; nothing was changed.
-            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request."""
+            ShareGroupError: the checkpoint is wrong (see PlanOffset.parse), or the coordinator refuses the request."""
         self._pace.busy()
         offset = PlanOffset.parse(end, self._options.group_id, starts_at=start)
         if not offset.plan_id or start == end:

@@ -43,7 +43,7 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
         Raises:
             TriggerOnceRefused: the query runs with Trigger.Once.
-            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request."""
+            ShareGroupError: the checkpoint is wrong (see PlanOffset.parse), or the coordinator refuses the request."""
         if isinstance(limit, ReadAllAvailable):
             raise TriggerOnceRefused()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None

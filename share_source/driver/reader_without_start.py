@@ -32,7 +32,7 @@ class StreamReaderWithoutStart(PlanReader):
 
         Raises:
             LogNotTold: the order of the calls does not tell which batch is committed.
-            ShareGroupError: the checkpoint is wrong, as of PlanOffset.parse, or the coordinator refuses the request."""
+            ShareGroupError: the checkpoint is wrong (see PlanOffset.parse), or the coordinator refuses the request."""
         try:
             committed = dict(self._log.latest_asked(self.initialOffset()))
         except LogNotTold as error:

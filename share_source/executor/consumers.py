@@ -215,7 +215,7 @@ class KeptConsumer:
         return Fetched(records, timestamps_of(records), _events(messages))
 
     def by_partition(self, messages: list[Message]) -> Iterable[tuple[Key, list[Message]]]:
-        """Group fetched records by partition. The records of a partition stay in order, perhaps in several groups."""
+        """Split the fetched records into lists of one partition each, in order. A partition may have several lists."""
         if messages and len(self.positions) == 1:
             (key,) = self.positions
             if key == _key_of(messages[0]) == _key_of(messages[-1]):
@@ -239,7 +239,7 @@ class KeptConsumer:
         raise KafkaException(topic.error)
 
     def another_broker_answers(self, keys: Iterable[Key], timeout_s: float) -> bool:
-        """Whether any broker answers that leads none of these partitions, as far as the brokers know."""
+        """Whether a broker that leads none of these partitions answers, as far as the brokers know."""
         wanted = set(keys)
         leaders: set[int] = set()
         answered: set[int] = set()

@@ -63,7 +63,7 @@ class RangeCursor:
         return array("q", [number for held in self._ranges for number in held]).tobytes()
 
     def reached(self, end: int) -> None:
-        """Everything below ``end`` has been seen."""
+        """Record that everything below ``end`` has been seen."""
         if end > self.position:
             self.position = end
             while self._index < len(self._ranges) and self._ranges[self._index].last < end:

@@ -159,7 +159,7 @@ class ClusterQuestions:
         yield "startingOffsets names every partition that the group has not begun"
 
     def dead_letters(self) -> Iterator[str]:
-        """Whether the dead letter topic may be written, with what the group keeps of earlier queries.
+        """Whether the dead letter topic may be written, under these options and the configs that the group keeps.
 
         Raises:
             ConfigConflict: the options do not go with the group's configs.

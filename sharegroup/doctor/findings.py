@@ -44,7 +44,7 @@ class GroupFacts:
     the logs, by topic and partition, if known; ``ahead``: the first record that is ahead of the clock, its offset and
     timestamp, asked for if a config goes by timestamps. ``topics``: the cluster's; None: unknown. ``bootstrap_server``,
     ``connect_options``: for the commands; the second has the words of --command-config and --command-property.
-    ``dead_letters_stand_still``: dead letters wait of which none was written while the doctor watched."""
+    ``dead_letters_stand_still``: dead letters wait, and none was written while the doctor watched."""
 
     description: GroupDescription
     runs: tuple[RunInFlight, ...] = ()

@@ -39,7 +39,7 @@ class RunningBroker(NamedTuple):
         return {"bootstrap.servers": self.address}
 
     def admin(self) -> Admin:
-        """A client of the coordinator, to be closed after the look: a program under test may fork."""
+        """A client of the coordinator. Close it after each use: a program under test may fork."""
         return Admin(self.kafka)
 
 
@@ -56,7 +56,7 @@ def broker(topics: Topics = MappingProxyType({})) -> Iterator[str]:
     itself after an hour and five minutes.
 
     Raises:
-        UnusableTopicName, UnusableRecord, RecordsNotKept: as of ``produce``.
+        UnusableTopicName, UnusableRecord, RecordsNotKept: see :func:`produce`.
         ShareGroupError: the coordinator can't be started."""
     wanted, owner = checked(topics), os.getpid()
     before = _queries().keys()

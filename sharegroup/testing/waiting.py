@@ -33,9 +33,10 @@ _NAMED = 3
 
 
 def wait_until_done(group: str, *, timeout_s: float = 120.0, address: str | None = None) -> None:
-    """Return when no record of the group's topics is left: to deliver, held, waiting for another delivery, or for its
-    dead letter. What was produced before the call counts, and a group that nobody has joined yet is waited for. A query
-    is done with a batch once Spark has committed it. ``address``: the broker, if several run.
+    """Return when the group is done with all records of its topics: none is left to deliver, is held, or waits for
+    another delivery or for its dead letter. What was produced before the call counts, and a group that nobody has
+    joined yet is waited for. A query is done with a batch once Spark has committed it. ``address``: the broker, if
+    several run.
 
     Raises:
         TypeError: ``group`` is no text, or ``timeout_s`` no number.

@@ -56,8 +56,8 @@ class Examinations:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-doctor")
 
     def of(self, group_id: str, since: object = None) -> Findings:
-        """The newest findings of the group; none while a group that nobody has looked at, or to which something has
-        happened since its examination, is examined again. ``since``: what has happened up to now, for comparison."""
+        """The newest findings of the group. There are none while the group is examined for the first time, or again
+        because something has happened to it. ``since``: what has happened up to now, for comparison."""
         with self._lock:
             now_s = time.monotonic()
             until_s, known = self._known.get(group_id, (0.0, Findings()))

@@ -49,7 +49,7 @@ def batch(bootstrap: str, topic: str, group: str, **options: str) -> list[int]:
 def test_missing_transactions_are_named_and_a_state_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
     orders, bootstrap = topic(), lacking(dict.fromkeys(TRANSACTIONS, NONE))
     kafka.produce(orders, ["a", "b"])
-    with pytest.raises(TransactionsMissing, match=r"have no transactions .*share\.state\.store=sqlite:PATH"):
+    with pytest.raises(TransactionsMissing, match=r"have none .*share\.state\.store=sqlite:PATH"):
         batch(bootstrap, orders, unique("group"))
     file = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
     assert batch(bootstrap, orders, unique("group"), **file) == [0, 1]

@@ -134,8 +134,8 @@ def raw(connection, name, body):
 
 def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
     assert answers(connect())
-    (line,) = coordinator.said("metrics: ")
-    with urllib.request.urlopen(line.removeprefix("metrics: "), timeout=30) as answer:
+    (line,) = coordinator.said("metrics are shown at ")
+    with urllib.request.urlopen(line.removeprefix("metrics are shown at "), timeout=30) as answer:
         scraped = answer.read().decode()
     assert 'share_coordinator_failed_requests_total{error="GroupIdNotFound",request="DescribeGroup"}' in scraped
     assert "process_resident_memory_bytes" in scraped

@@ -36,9 +36,9 @@ def is_turn_of_one_alone(member: Member) -> bool:
 
 def rotated(entries: list[Of], member: Member, partitions: Iterable[SharePartition]) -> list[Of]:
     """The entries, beginning with another entry at each acquisition of the member. The member's own acquisitions are
-    counted: if every second one of the group were this member's, it would always begin at the same few entries. While
-    ``partitions`` have records that are delivered alone, which take every second acquisition, the beginning moves at
-    every second one."""
+    counted: if every second one of the group were this member's, it would always begin at the same few entries. Records
+    that are delivered alone take every second acquisition. While ``partitions`` have such records, the beginning moves
+    only at the other acquisitions."""
     if not entries:
         return entries
     turns = member.acquisitions // (2 if any(partition.runs.has_quarantined for partition in partitions) else 1)

@@ -33,7 +33,7 @@ _NO_END = 2**63 - 1
 
 
 def check_held(group: ShareGroup, command: StartOrReclaimPlan, held: Sequence[PartitionPlan]) -> None:
-    """Check that the log holds all that carries the plan's id now, if the request says what is logged.
+    """Check that the plan in Spark's log has all offsets that carry the plan's id now, if the request has that plan.
 
     This looks at more than the answer to the start: a replay leaves records out when they fail, and would otherwise
     fail records that the batch never read.

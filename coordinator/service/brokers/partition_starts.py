@@ -49,8 +49,8 @@ class Known:
 
 class Start(NamedTuple):
     """The two start offsets that a share partition can have. ``earliest`` applies if the partition was added after a
-    subscription that has it. ``policy`` applies if the joining member brings it to the group; None: the offset was not
-    looked up."""
+    subscription that has it. ``policy`` (startingOffsets, or share.auto.offset.reset) applies if no earlier
+    subscription has the partition; None: the offset was not looked up."""
 
     earliest: int
     policy: int | None

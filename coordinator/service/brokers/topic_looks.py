@@ -39,7 +39,7 @@ class TopicLooks:
         self._began_s = 0.0
 
     def ask(self, names: Iterable[str]) -> Future[Ids]:
-        """Returns the answer of a fresh request. It may name more topics."""
+        """Returns the answer of a fresh request. The answer may name more topics."""
         wanted = set(names)
         with self._changing:
             if wanted <= self._last_names and time.monotonic() <= self._began_s + FRESH_S:

@@ -2,10 +2,10 @@
 owners.
 
 Rules: only the owner that a request names carries it out, and only in its time. A second record of a request gets the
-first one's answer, unless that was an error after which the client asks again. Requests of two rights (the topics by
-which they come) share neither ids nor memory. The answer "moved" lets the asker take the group, so it is given only if
-this process neither serves nor loads the group. A host that is alone reads nothing: it looks at the ends of the request
-topics, and reads a partition once a record has come."""
+first one's answer, unless that was an error after which the client asks again. Requests of members and of
+administrators come in different topics, and share neither ids nor memory. The answer "moved" lets the asker take the
+group, so it is given only if this process neither serves nor loads the group. A host that is alone reads nothing: it
+looks at the ends of the request topics, and reads a partition once a record has come."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
         HostTopicUnfit: an administrator has to configure them.
         BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse."""
     admin = new_client(AdminClient, state.client_config())
-    with _errors_of(state, "look for it", "the topics"):
+    with _errors_of(state, "look for them", ", ".join(ALL)):
         found = admin.list_topics(timeout=state.timeout_s)
     replicas = max(1, min(MAX_REPLICAS, len(found.brokers)))
     for name in ALL:

@@ -151,10 +151,10 @@ class LostLogs:
     def report_shrunk(
         self, view: GroupView, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
     ) -> None:
-        """Log an error, once for each log that ends below what the group has acquired of it: the log has lost records,
-        and will give their offsets to others. The group goes on where it was. ``ends``: as the group reads the logs.
-        For a group that reads committed records the high watermark decides: its last stable offset may lie below what
-        the group acquired earlier."""
+        """Log an error, once for each log that ends below the offsets that the group has acquired: the log has lost
+        records, and will give their offsets to new ones. The group goes on where it was. ``ends``: the high watermarks,
+        or the last stable offsets if the group reads committed records. Such a group's logs are compared by their high
+        watermarks: a last stable offset may lie below what the group acquired earlier."""
         reached_of = {p: view.fetch_from.get((p.topic_id, p.partition), 0) for p in partitions}
         below = [p for p, reached in reached_of.items() if ends.get(p.topic_partition, reached) < reached]
         if below and view.read_committed:

@@ -1,1 +1,1 @@
-"""The way of every request, from the door by which it came to its handler."""
+"""The way of every request, from the code that receives it to its handler."""

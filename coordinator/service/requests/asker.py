@@ -1,4 +1,5 @@
-"""Who sends a request. The door through which the request comes makes this value once."""
+"""Who sends a request. Whatever receives a request (the RPC server, the reader of other hosts' requests, or the page)
+makes this value, once."""
 
 from __future__ import annotations
 

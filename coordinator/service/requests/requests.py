@@ -1,5 +1,5 @@
-"""What happens to every request, whichever door it came by: checks, the owner of its group, the audit log, the count of
-running requests, its handler.
+"""What happens to every request, whether a client or another host sent it: checks, the owner of its group, the audit
+log, the count of running requests, its handler.
 
 Rule: no body, however malformed, and no error ends the service; every error is returned as a named error. These checks
 are made in this order: the protocol version, the right, the size of the body; then, by the group's owner, the JSON, the
@@ -61,8 +61,8 @@ class Owners(Protocol):
 
 
 class Requests:
-    """Answers the requests of all doors, from any thread. Those that need a handler are refused before :meth:`begin`
-    and after :meth:`end`.
+    """Answers the requests of clients and of other hosts, from any thread. Those that need a handler are refused before
+    :meth:`begin` and after :meth:`end`.
 
     ``step_down`` is called with the reason why this coordinator shall leave; None: it refuses to. ``open_keys``: as in
     TokenHolder."""

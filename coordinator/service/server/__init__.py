@@ -1,1 +1,1 @@
-"""The door for programs: Arrow Flight, its listener, its limits for connections."""
+"""The server for clients: Arrow Flight, its listener, its limits for connections."""

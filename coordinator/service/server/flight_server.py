@@ -1,4 +1,4 @@
-"""The door for programs: Arrow Flight, one action for each request. The token is checked before anything else.
+"""The server for clients: Arrow Flight, one action for each request. The token is checked before anything else.
 
 gRPC receives and decompresses a message before its token is known, so listen only where clients are trusted that far.
 :mod:`coordinator.service.requests` decides what a request may do, and who handles it."""

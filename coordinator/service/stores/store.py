@@ -135,7 +135,7 @@ class Store(Protocol):
         ``data``: the records of the group as it was before the first step, some for each step. ``tail``: the records
         that were appended since, which the caller adds, and which the last step writes at the snapshot's end. Until
         then the log is the old one with these records; a snapshot that is not finished changes nothing. Raises
-        StoreRefused or StoreOutcomeUnknown: as of ``replace_with_snapshot``, at any step."""
+        StoreRefused or StoreOutcomeUnknown as ``replace_with_snapshot`` does, at any step."""
 
     def close(self) -> None:
         """Closes the store, so that the next owner can open it."""

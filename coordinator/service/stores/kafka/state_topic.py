@@ -129,9 +129,9 @@ class StateTopic:
             raise self.missing("was deleted and created again")
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
-        """An offset of a partition, as of :meth:`KafkaCluster.offsets`. A broker that just came back may not know yet a
-        partition that it leads, so it is asked again as long as the topic exists. Raises StateTopicMissing if the topic
-        was deleted."""
+        """Returns an offset of a partition, as :meth:`KafkaCluster.offsets` does. A broker that just came back may not
+        know yet a partition that it leads, so it is asked again as long as the topic exists. Raises StateTopicMissing
+        if the topic was deleted."""
         topic_partition = (self.name, partition)
 
         def look() -> int | None:
@@ -155,7 +155,8 @@ class StateTopic:
         return self._found(only_look=False)
 
     def look(self) -> int:
-        """As :meth:`ensure`, without creating anything. If it is missing, ask whether it may be created: returns 0."""
+        """The same as :meth:`ensure`, but nothing is created. If the topic is missing, the brokers are asked whether it
+        may be created, and 0 is returned."""
         return self._found(only_look=True)
 
     def _found(self, *, only_look: bool) -> int:
