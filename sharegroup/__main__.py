@@ -24,6 +24,7 @@ from coordinator.protocol.errors import ShareGroupError, in_words_of_clients
 from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process
 from share_source.executor.reader_choice import reader_choice
+from sharegroup.browse import browse
 from sharegroup.check.command import check
 from sharegroup.configs import configs
 from sharegroup.consume import consume
@@ -69,8 +70,8 @@ def _show_version(context: click.Context) -> None:
 
 
 _COMMANDS = (
-    *(check, configs, consume, coordinator, demo, dlq, doctor, export_command, groups, import_command, in_flight),
-    *(perf, quickstart, top, web),
+    *(browse, check, configs, consume, coordinator, demo, dlq, doctor, export_command, groups, import_command),
+    *(in_flight, perf, quickstart, top, web),
 )
 for _command in _COMMANDS:
     cli.add_command(_command)

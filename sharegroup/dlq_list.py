@@ -119,13 +119,13 @@ def show_dead_letter(cluster: Cluster, topic: str, partition: int, offset: int, 
     if found is None:
         where = f"{topic}-{partition}@{offset}"
         raise NoDeadLetter(f"There is no dead letter at {where}: run sharegroup dlq list to see those that there are.")
-    record = {"key": _shown(found.key, max_bytes), "value": _shown(found.value, max_bytes)}
-    headers = [(name, _shown(value, max_bytes)) for name, value in found.headers]
+    record = {"key": in_words(found.key, max_bytes), "value": in_words(found.value, max_bytes)}
+    headers = [(name, in_words(value, max_bytes)) for name, value in found.headers]
     if as_json:
         click.echo(json.dumps({**found.named(), **record, "headers": headers}))
         return
     times = {"timestamp_ms": found.timestamp_ms, "origin_timestamp_ms": found.origin_timestamp_ms}
-    named = {**found.named(), **{name: _time(time_ms) for name, time_ms in times.items()}}
+    named = {**found.named(), **{name: time_in_words(time_ms) for name, time_ms in times.items()}}
     told = {name.removesuffix("_ms"): clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
     for name, text in (*told.items(), *record.items(), *((f"header {clean(name)}", text) for name, text in headers)):
         click.echo(f"{name}: {'null' if text is None else text}")
@@ -137,16 +137,17 @@ def _print_table(topic: str, letters: list[DeadLetter]) -> None:
     for letter in letters:
         at = f"{letter.partition}@{letter.offset}"
         record = f"{letter.origin_topic}-{letter.origin_partition}@{letter.origin_offset}"
-        found = (_time(letter.timestamp_ms), letter.group_id, record, letter.delivery_count, letter.disposition)
+        found = (time_in_words(letter.timestamp_ms), letter.group_id, record, letter.delivery_count, letter.disposition)
         table.add_row(*(printable(str(each or "-")) for each in (at, *found, letter.message)))
     console().print(table)
 
 
-def _time(time_ms: int | None) -> str | None:
+def time_in_words(time_ms: int | None) -> str | None:
+    """Returns the time to the second, in UTC; None if there is none."""
     return None if time_ms is None else second_of(time_ms, "Z")
 
 
-def _shown(data: bytes | None, max_bytes: int) -> str | None:
+def in_words(data: bytes | None, max_bytes: int) -> str | None:
     """Returns the bytes, cut after ``max_bytes``: as text if all of it is printable, else as hexadecimal digits."""
     if data is None:
         return None

@@ -144,6 +144,7 @@ RULES = [
             f"{SERVICE}.standalone_config",
             "share_sink.redrive",
             "share_sink.errors",
+            "share_source.views",
         ),
         others=frozenset({"anyio", "click", "jinja2", "msgspec", "starlette", "uvicorn"}),
     ),

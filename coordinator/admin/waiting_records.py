@@ -9,7 +9,7 @@ that a member acquires later is still shown as AVAILABLE, and a record that is d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -76,9 +76,10 @@ class Plan(NamedTuple):
     """How to read the records: with this isolation level, one piece after the other. ``read_from`` as in
     GroupDescription. ``pieces`` asks Admin as it goes on, and so must end before Admin is closed."""
 
+    group_id: str
     isolation_level: str
-    read_from: str
-    pieces: Iterator[Piece]
+    pieces: Iterable[Piece]
+    read_from: str = ""
 
 
 def plan(admin: Admin, kafka_config: Mapping[str, str], group_id: str, bounds: Bounds) -> Plan:
@@ -112,7 +113,7 @@ def plan(admin: Admin, kafka_config: Mapping[str, str], group_id: str, bounds: B
             runs = _runs(admin, group_id, each, bounds, ends.get(place, 0))
             yield from _cut(runs, bounds.offsets_at_once)
 
-    return Plan(level, description.read_from, pieces())
+    return Plan(group_id, level, pieces(), description.read_from)
 
 
 _GONE = (

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from coordinator.admin.admin import Admin
-from coordinator.admin.waiting_records import Bounds, Piece, plan
+from coordinator.admin.waiting_records import Bounds, Piece, Plan, plan
 from coordinator.client.options import Option, OptionTable, by_lower_name, configs, count, group_id
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.option_errors import InvalidOption
@@ -138,9 +138,9 @@ class Records(InputPartition):
         # A group in which records are done out of order has a run for each record: a driver holds them compressed.
         super().__init__((isolation_level, [zlib.compress(msgspec.msgpack.encode(piece), 1) for piece in pieces]))
 
-    def pieces(self) -> Iterator[Piece]:
-        for packed in self.value[1]:
-            yield msgspec.msgpack.decode(zlib.decompress(packed), type=Piece)
+    def plan(self, group_id: str) -> Plan:
+        level, pieces = self.value
+        return Plan(group_id, level, (msgspec.msgpack.decode(zlib.decompress(each), type=Piece) for each in pieces))
 
 
 class ViewReader(DataSourceReader):
@@ -179,20 +179,15 @@ class ViewReader(DataSourceReader):
         return named_errors_first_in(self._batches(partition))
 
     def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        options = self._options
         if isinstance(partition, DeadLetters):
-            options = self._options
             for table in tables.dead_letter_tables(options.conf, partition.value, options.group_id):
                 yield from table.to_batches()
         elif isinstance(partition, Records):
-            log_for_query(group=self._options.group_id or "")
-            yield from record_rows.read(
-                partition.pieces(),
-                self._options.bounds.max_records,
-                kafka_config=tables.kafka_of(self._options.conf),
-                group_id=self._options.group_id,
-                isolation_level=partition.value[0],
-                poll_timeout_ms=self._options.poll_timeout_ms,
-            )
+            group_id, kafka_config = options.group_id or "", tables.kafka_of(options.conf)
+            log_for_query(group=group_id)
+            most, timeout_ms = options.bounds.max_records, options.poll_timeout_ms
+            yield from record_rows.read(partition.plan(group_id), kafka_config, most, poll_timeout_ms=timeout_ms)
         else:
             with pa.ipc.open_stream(partition.value) as stream:
                 yield from stream

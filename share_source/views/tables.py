@@ -56,7 +56,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     for view, columns in _COLUMNS.items()
 }
 
-_TIMES = {
+TIMES = {
     "since": "since_ms",
     "firstSignal": "first_signal_ms",
     "lastSignal": "last_signal_ms",
@@ -65,6 +65,7 @@ _TIMES = {
     "timestamp": "timestamp_ms",
     "originTimestamp": "origin_timestamp_ms",
 }
+"""The columns with times, and the fields of messages with the same times in milliseconds."""
 
 
 def groups(conf: Mapping[str, object]) -> pa.Table:
@@ -178,7 +179,7 @@ def _row(group_id: str, value: msgspec.Struct) -> dict[str, Any]:
 def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields by the names of the columns, with times in microseconds."""
     row = {_camel(name): field for name, field in fields.items()}
-    times_ms = {column: fields[name] for column, name in _TIMES.items() if name in fields}
+    times_ms = {column: fields[name] for column, name in TIMES.items() if name in fields}
     return row | {column: None if at is None else at * 1_000 for column, at in times_ms.items()}
 
 

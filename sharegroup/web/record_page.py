@@ -1,4 +1,5 @@
-"""The page of one record: its state, counts and holder; on request its history, and its key, value and headers."""
+"""The page of one record: its state, counts and holder; on request its history, and its key, value and headers. And the
+list of the records of a partition that are not done, by which one finds such a record."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.admin.waiting_records import Bounds
+from coordinator.protocol.admin_messages import RunInFlight, Window
 from coordinator.protocol.messages import PartitionDescription
 from sharegroup.in_flight import RECORD_STATES, begins
 from sharegroup.web import forms
@@ -14,6 +16,8 @@ from sharegroup.web.group_pages import partition_of
 from sharegroup.web.records import checked_form, content
 from sharegroup.web.site import Handler, Visit
 
+MOST_LISTED, MOST_SEARCHED = 100, 10_000
+"""A list has up to MOST_LISTED records, of up to MOST_SEARCHED offsets: a log may have few records."""
 MOST_ENTRIES = 100
 """A page shows up to this many entries of a history, the newest ones."""
 _WORDS = {
@@ -24,6 +28,46 @@ _WORDS = {
     "ARCHIVING": "given up; its dead letter is not written yet",
     "ARCHIVED": "given up",
 }
+_LISTED_WORDS = {
+    "AVAILABLE": "waits",
+    "ACQUIRED": "held",
+    "IN_PROGRESS": "held, in progress",
+    "ARCHIVING": "given up, no dead letter yet",
+}
+
+
+def show_list(visit: Visit) -> Response:
+    """The records of a partition that are not done: the first of them at ``offset`` or above it. Raises
+    TopicNotAllowed if the person's token may not read the topic."""
+    partition = partition_of(visit)
+    visit.caller.topics.check_source(partition.topic)
+    start, first = partition.start_offset, visit.number("offset", 0)
+    place = (partition.topic, partition.partition)
+    at = _first_not_done(visit, partition, first)
+    bounds = Bounds(
+        partitions={place[0]: place[1:]}, starts={place: at}, ends={place: at + MOST_SEARCHED}, max_records=MOST_LISTED
+    )
+    found = visit.site.kafka.waiting(visit.admin, visit.group_id, bounds)
+    later = found.rows[-1]["offset"] + 1 if found.more else at + MOST_SEARCHED
+    return visit.page(
+        "records.html",
+        group_id=visit.group_id,
+        partition=partition,
+        rows=found.rows,
+        words=_LISTED_WORDS,
+        first=at,
+        earlier=max(first - MOST_LISTED, 0) if first > min(start, at) else None,
+        later=later if found.more or later < partition.end_offset + (partition.lag or 0) else None,
+    )
+
+
+def _first_not_done(visit: Visit, partition: PartitionDescription, first: int) -> int:
+    """Returns the offset of the first record at ``first`` or above it that is not done, as far as one request says."""
+    window = Window(topic_id=partition.topic_id, partition=partition.partition, first=first, last=2**63 - 1, limit=1)
+    (page,) = visit.admin.windows_in_flight(visit.group_id, [window])
+    if page.runs:
+        return max(first, page.runs[0].first)
+    return max(first, partition.end_offset) if page.cursor is None else page.cursor[2]
 
 
 def show_record(visit: Visit) -> Response:
@@ -81,5 +125,10 @@ def _state(partition: PartitionDescription, offset: int, run: RunInFlight | None
     return "done"
 
 
-LOOKS: dict[str, Handler] = {"/record": show_record, "/history": show_history, "/content": show_content}
+LOOKS: dict[str, Handler] = {
+    "/records": show_list,
+    "/record": show_record,
+    "/history": show_history,
+    "/content": show_content,
+}
 """The handlers by their addresses."""

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
 
+from coordinator.admin.admin import Admin
+from coordinator.admin.waiting_records import Bounds
 from coordinator.kafka.record_headers import headers_of
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import Origins, redrive
 from share_sink.redrive.report import RedriveReport
+from share_source.views.record_rows import Browsed, browse
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.texts import clean, json_lines, text_of
 
@@ -69,6 +72,16 @@ class KafkaReads:
             headers=tuple(headers_of(message) or ()),
             timestamp_ms=time_ms if kind else None,
         )
+
+    def waiting(self, admin: Admin, group_id: str, bounds: Bounds) -> Browsed[dict[str, Any]]:
+        """Returns the group's first records within the bounds that are not done, with previews of their keys and
+        values. Raises as browse."""
+        config = {"queued.max.messages.kbytes": str(QUEUED_KB), **self._config}
+
+        def previewed(row: dict[str, Any]) -> dict[str, Any]:
+            return {**row, "headers": (), "key": preview(row["key"]), "value": preview(row["value"])}
+
+        return browse(admin, config, group_id, bounds, previewed)
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
         """Returns the newest LISTED dead letters of all partitions, the newest first, without keys and record headers,

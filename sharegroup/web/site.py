@@ -322,7 +322,7 @@ def _fields(body: bytes) -> dict[str, list[str]]:
 
 # --- templates
 
-_ADDRESS = re.compile(r' (?:href|action|src|hx-get|data-events)="/(?!/)')
+_ADDRESS = re.compile(r' (?:href|(?:form)?action|src|hx-get|data-events)="/(?!/)')
 _TO_QUOTE = re.compile("[\x00-\x7f\ud800-\udfff]+")
 
 

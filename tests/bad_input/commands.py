@@ -238,6 +238,7 @@ RESET = f"{GROUP} --reset-offsets"
 RELEASE = f"{GROUP} --release-records"
 REDRIVE = f"dlq redrive {AT} --topic dlq"
 IN_FLIGHT = f"in-flight {AT} --group g"
+BROWSE = f"browse {AT} --group g"
 CONSUME = f"consume {AT} --topic orders"
 PERF = f"perf {AT} --topic orders --num-records 1"
 COMMANDS = [
@@ -263,6 +264,9 @@ COMMANDS = [
         *(f'{PERF} --date-format "HH\'h"', f"{PERF} --fetch-size -1", f"top {AT} --interval abc"),
         *(f"top {AT} --interval nan", f"configs set {AT} --group g share.max.size=2 share.max.size=3"),
         *(f"{IN_FLIGHT} --state HELD", f"{IN_FLIGHT} --topic orders:0 --history 5 --state ACQUIRED"),
+        *(f"{BROWSE} --state HELD", f"{BROWSE} --state ''", f"{BROWSE} --partition 0", f"{BROWSE} --max-records 0"),
+        *(f"{BROWSE} --topic orders --from-offset 7", f"{BROWSE} --topic orders --partition 0 --to-offset -1"),
+        *(f"{BROWSE} --max-records 100000", f"{BROWSE} --topic 'a b'", f"browse {AT}"),
         *(f"groups {AT} --pause", f"{GROUP} --pause --group payments", f"{GROUP} --pause --topic orders:0"),
         *(f"{GROUP} --resume --topic 'orders,refunds'", f"{GROUP} --pause --resume"),
         f"{GROUP} --resume --dry-run --execute",

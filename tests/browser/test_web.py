@@ -220,6 +220,7 @@ PAGES = {
     "group": ("/group", {}),
     "partition": ("/partition", {"topic": "payments", "partition": 0}),
     "offsets": ("/partition", {"topic": "payments", "partition": 0, "first": 0, "last": 119}),
+    "records": ("/records", {"topic": "payments", "partition": 0}),
     "record": ("/record", {"topic": "orders", "partition": 0, "offset": 0}),
     "history": ("/history", {"topic": "orders", "partition": 0, "offset": 0}),
     "content": ("/content", {"topic": "payments", "partition": 0, "offset": 0}),

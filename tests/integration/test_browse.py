@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import re
 import sqlite3
 
 import pytest
@@ -14,6 +16,7 @@ from coordinator.protocol.option_errors import MissingOption
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from share_source.views.record_rows import read
 from sharegroup import AcknowledgeType, Admin, ShareConsumer, views
+from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.standalone import TOKEN, StandaloneProcess, write_secret
 from tests.support.waiting import wait_until
@@ -159,8 +162,7 @@ def test_records_that_kafka_removed_are_gone_without_a_failure(kafka, begin, cap
         planned = plan(admin, {"bootstrap.servers": kafka.bootstrap}, group.name, Bounds())
         kafka.delete_records(group.orders, 7)
         with caplog.at_level(logging.WARNING, "share_source"):
-            how = {"kafka_config": {"bootstrap.servers": kafka.bootstrap}, "group_id": group.name}
-            (batch,) = read(planned.pieces, isolation_level=planned.isolation_level, **how)
+            (batch,) = read(planned, {"bootstrap.servers": kafka.bootstrap})
     assert batch.column("offset").to_pylist() == [7, 8, 9]
     assert f"{group.orders}-0 can't be read any more, offsets 1 to 6" in caplog.text
 
@@ -187,3 +189,38 @@ def test_a_standalone_coordinator_is_asked_and_the_brokers_are_read(kafka, begin
         assert (group.state_log(), group.described()) == before
         with pytest.raises(MissingOption, match=r"bootstrap\.servers"):
             views.records({key: value for key, value in group.conf.items() if key.startswith("share.")}, group.name)
+
+
+def test_the_command_prints_the_same_rows_and_a_few_at_first(kafka, begin, capsys):
+    group = begin()
+    command = ["browse", "--bootstrap-server", kafka.bootstrap, "--group", group.name]
+    at = ["--topic", group.orders, "--partition", "0"]
+    assert run([*command, *at, "--from-offset", "2", "--to-offset", "8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["offset"], each["value"]) for each in found["records"]] == [(n, f"v{n}") for n in (2, 3, 5, 6, 7)]
+    assert (found["records"][0]["state"], found["records"][0]["delivery_count"], found["more"]) == (
+        "ACQUIRED",
+        1,
+        False,
+    )
+    assert found["records"][0]["lock_deadline_ms"] > found["records"][0]["timestamp_ms"] > 1_700_000_000_000
+    assert run([*command, "--max-records", "3"]) == 0
+    told = capsys.readouterr().out
+    assert re.findall(r"@(\d+) .* (ACQUIRED|AVAILABLE) +(\d+)", told) == [
+        ("1", "ACQUIRED", "1"),
+        ("2", "ACQUIRED", "1"),
+        ("3", "AVAILABLE", "1"),
+    ]
+    assert told.endswith("… and more: --max-records or --from-offset shows more\n")
+    assert run([*command, "--state", "archiving"]) == 0
+    assert capsys.readouterr().out == f"No record of {group.name} waits as asked.\n"
+
+
+def test_a_value_is_printed_without_control_characters_and_cut(kafka, begin, capsys):
+    group = begin()
+    kafka.produce(group.orders, [b"\x1b[31mred", b"\xff\x00", b"x" * 9_000, "[bold]"])
+    command = ["browse", "--bootstrap-server", kafka.bootstrap, "--group", group.name, "--max-bytes", "16"]
+    assert run([*command, "--topic", group.orders, "--partition", "0", "--from-offset", "10"]) == 0
+    told = capsys.readouterr().out
+    assert all(text in told for text in ("1b 5b 33 31 6d", "ff 00", "x" * 16 + " … (9000 bytes)", "[bold]"))
+    assert "\x1b" not in told

@@ -20,6 +20,7 @@ def _tree(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
 COMMANDS = dict(_tree(cli))
 """All commands by their words; the first has none."""
 LEAST: dict[tuple[str, ...], list[str]] = {
+    ("browse",): ["--group", "none"],
     ("configs", "list"): ["--group", "none"],
     ("configs", "set"): ["--group", "none", "share.session.timeout.ms=60000"],
     ("configs", "unset"): ["--group", "none", "share.session.timeout.ms"],

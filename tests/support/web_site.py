@@ -11,6 +11,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from coordinator.admin.admin import Admin
+from coordinator.admin.waiting_records import Bounds
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
@@ -21,6 +22,7 @@ from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.stores.sqlite_store import parts_of_file
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
+from share_source.views.record_rows import Browsed
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from sharegroup.web.app import create_app
@@ -90,6 +92,17 @@ class FakeKafka:
     sent: list[tuple[int, int]] = field(default_factory=list)
     read: list[tuple[str, int, int]] = field(default_factory=list)
     error: Exception | None = None
+    listed: list[dict[str, Any]] = field(default_factory=list)
+    bounds: list[Bounds] = field(default_factory=list)
+    """What each list of records was asked for."""
+
+    def waiting(self, admin: Admin, group_id: str, bounds: Bounds) -> Browsed[dict[str, Any]]:
+        """The ``listed`` rows, as from offset to offset."""
+        self.bounds.append(bounds)
+        ((place, start),) = bounds.starts.items()
+        most, end = bounds.max_records or 0, bounds.ends[place]
+        rows = [each for each in self.listed if start <= each["offset"] < end]
+        return Browsed(rows[:most], len(rows) > most, "")
 
     def record(self, topic: str, partition: int, offset: int) -> Any:
         self.read.append((topic, partition, offset))
@@ -114,6 +127,12 @@ class FakeKafka:
                 report.add(each, each.origin_topic)
                 self.sent += [(each.partition, each.offset)] if execute else []
         return report
+
+
+def listed_record(offset: int, **more: Any) -> dict[str, Any]:
+    """A record as a list shows it."""
+    said = {"state": "AVAILABLE", "deliveryCount": 0, "stage": "normal", "clientId": "", "memberId": ""}
+    return {"offset": offset, "timestamp_ms": 1_000, "key": "null", "value": "v", **said, **more}
 
 
 class Page:

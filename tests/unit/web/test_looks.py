@@ -25,12 +25,13 @@ from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.needs import Need, attention
+from sharegroup.web.record_page import MOST_LISTED, MOST_SEARCHED
 from sharegroup.web.records import KafkaRecord
 from sharegroup.web.watch import Snapshot, WatchedGroup
 from tests.support.running_service import held as held_by
 from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
-from tests.support.web_site import LOOKER, Page
+from tests.support.web_site import LOOKER, Page, listed_record
 
 MOST_PAGE = 100_000
 SCRIPT = "<script>alert(1)</script>"
@@ -439,6 +440,8 @@ def test_a_records_history_names_members_and_ends_of_deliveries(held):
         ("/partition", {**WHERE, "first": "-1"}, 400),
         ("/record", WHERE, 400),
         ("/record", {**WHERE, "offset": 2**63}, 400),
+        ("/records", {**WHERE, "topic": "secrets"}, 404),
+        ("/records", {**WHERE, "offset": "-1"}, 400),
         ("/content", {**WHERE, "offset": 0, "form": "exe"}, 400),
         ("/content", {**WHERE, "topic": "secrets", "offset": 0}, 404),
         ("/nowhere", {}, 404),
@@ -461,12 +464,31 @@ def test_windows_beyond_the_partition_are_brought_inside(held):
     assert browser.get("/partition", group="billing", topic="orders", partition=1).status_code == 200
 
 
+def test_records_that_are_not_done_are_listed_from_an_offset_on(held):
+    held.put([(0, 299, Run(RecordState.ACKNOWLEDGED)), (300, 300, Run(RecordState.AVAILABLE, 1))])
+    held.cluster.move("orders", 10**6)
+    held.kafka.listed = [listed_record(offset) for offset in range(300, 450)]
+    browser = held.browser(LOOKER)
+    text = browser.get("/records", **WHERE).text
+    assert held.kafka.bounds[-1].starts == {("orders", 0): 300}, "what is done is left out"
+    assert text.count('<button form="one" name="offset"') == MOST_LISTED and 'action="/record"' in text
+    assert "offset=400" in text and ">Earlier<" not in text
+    text = browser.get("/records", **WHERE, offset=400).text
+    assert 'value="449"' in text and "offset=300" in text
+    assert f"offset={400 + MOST_SEARCHED}" in text, "the next ones are further than one page looks"
+    text = browser.get("/records", **WHERE, offset=10**6).text
+    assert "none of the next offsets" in text and ">Later<" not in text
+
+
 # --- whatever they hold
 
 
 def test_script_in_a_record_is_text(held):
     value = f'{{"a": "{SCRIPT}"}}'.encode()
     headers = ((SCRIPT, SCRIPT.encode()),)
+    held.kafka.listed = [listed_record(3, key=SCRIPT, value=SCRIPT, clientId=SCRIPT, state="ACQUIRED")]
+    text = held.browser(LOOKER).get("/records", **WHERE).text
+    assert SCRIPT not in text and text.count(html.escape(SCRIPT)) == 3
     held.kafka.records["orders", 0, 3] = KafkaRecord(key=SCRIPT.encode(), value=value, headers=headers, timestamp_ms=0)
     for form in ("", "text", "json", "hex"):
         text = held.browser(LOOKER).get("/content", **WHERE, offset=3, form=form).text

@@ -18,6 +18,7 @@ LOOKS = {
     "/": {},
     "/group": {"group": "billing"},
     "/partition": WHERE,
+    "/records": WHERE,
     "/record": {**WHERE, "offset": 3},
     "/history": {**WHERE, "offset": 3},
     "/content": {**WHERE, "offset": 3},

@@ -18,11 +18,11 @@ from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations
 from sharegroup.web.history import POINTS, History
 from sharegroup.web.needs import Need
-from sharegroup.web.records import LISTED, KafkaRecord
+from sharegroup.web.records import LISTED, KafkaRecord, preview
 from sharegroup.web.watch import Snapshot, WatchedGroup
 from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, LOOKER, Page
+from tests.support.web_site import ACTOR, LOOKER, Page, listed_record
 
 MOST_PAGE = 100_000
 IDS = pytest.mark.parametrize("group_id", ["🚀" * 249, '"' * 249])
@@ -95,6 +95,9 @@ def test_all_groups_with_a_full_hour_fit_a_page(page, sign):
 def test_a_group_and_its_records_fit_a_page(page, group_id):
     worked(page, group_id)
     with_an_hour(page, [group_id])
+    large = {"key": preview(QUOTES.encode()), "value": preview(QUOTES.encode()), "clientId": QUOTES[:500]}
+    more = {**large, "state": "IN_PROGRESS", "stage": "probation", "deliveryCount": 2**31}
+    page.kafka.listed = [listed_record(10**3 + n, **more) for n in range(200)]
     browser = page.browser(ACTOR)
     where = {"group": group_id, "topic": TOPIC, "partition": 0}
     examined = wait_until(
@@ -104,6 +107,7 @@ def test_a_group_and_its_records_fit_a_page(page, group_id):
     for path, more in (
         ("/partition", {}),
         ("/partition", {"first": 0, "last": 199}),
+        ("/records", {}),
         ("/record", {"offset": 2}),
         ("/history", {"offset": 2}),
     ):

@@ -152,6 +152,9 @@ def test_records_of_a_topic_beyond_the_tokens_list_are_not_read(page: Page, brow
     answer = browser.get("/content", group="billing", topic="salaries", partition=0, offset=3)
     assert (answer.status_code, "TopicNotAllowed" in answer.text, page.kafka.read) == (403, True, [])
     assert browser.get("/content", group="billing", topic="orders", partition=0, offset=3).status_code == 200
+    answer = browser.get("/records", group="billing", topic="salaries", partition=0)
+    assert (answer.status_code, "TopicNotAllowed" in answer.text, page.kafka.bounds) == (403, True, [])
+    assert browser.get("/records", group="billing", topic="orders", partition=0).status_code == 200
 
 
 def test_dead_letters_beyond_the_tokens_list_are_neither_shown_nor_sent(page: Page, browser: Browser) -> None:
