@@ -32,6 +32,8 @@ from sharegroup.cluster_options import kafka_config
 STATE_TOPIC, GROUPS_TOPIC = "__share_group_state", "__consumer_offsets"
 _MEMBER, _GROUP = 10, 11
 """Kafka's types of the records of a share group's members, and of its epoch."""
+LOG_VERSION = "v1"
+"""The version of the offset log that Spark 3 and 4 write."""
 ANSWER_S = 30.0
 """Brokers have this many seconds to answer about a consumer group."""
 _STATES = {0: "AVAILABLE", 1: "AVAILABLE", 2: "ACKNOWLEDGED", 4: "ARCHIVED"}
@@ -106,6 +108,10 @@ class Sources:
             reason = f"{path} has no batch in offsets/ that is in commits/ too: name a checkpointLocation on this host."
             raise self._refused(reason)
         lines = (root / "offsets" / str(max(both))).read_text("utf-8").splitlines()
+        if lines[:1] != [LOG_VERSION]:
+            raise self._refused(
+                f"{path}/offsets is of another version than {LOG_VERSION}: begin a query at startingOffsets."
+            )
         sources = [each for each in map(_kafka_offsets, lines) if each and self._topics.issubset(each)]
         if len(sources) != 1:
             names = "; ".join(", ".join(sorted(each)) for each in sources) or "none"

@@ -101,7 +101,7 @@ def main():
     parser = argparse.ArgumentParser(description="set up this clone")
     parser.add_argument("--packages", action="store_true", help="install the packages alone")
     parser.add_argument("--test", action="store_true", help="also install the older Sparks, and an older broker")
-    parser.add_argument("--soak", action="store_true", help="also fetch the other brokers, Delta Lake and Iceberg")
+    parser.add_argument("--soak", action="store_true", help="also fetch the other brokers, and more jars for Spark")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
     parser.add_argument("--kafka", metavar="VERSION", help="also fetch the broker of that version")
     arguments = parser.parse_args()
@@ -130,7 +130,7 @@ def one_at_a_time(name):
 
 def download(java, test, soak, bench, kafka):
     jars = [kafka_jars(version) for version in kafkas(test, soak, kafka)]
-    jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * bench
+    jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * (soak or bench)
     older_sparks = ((OLDEST_SPARK_WITH_START,) + SPARK_WITHOUT_START) * test
     # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
     with ThreadPoolExecutor(2) as threads:

@@ -169,6 +169,50 @@ def test_a_group_moves_from_a_file_to_the_topic(kafka, orders, unique, told, tmp
     assert {at for _, at in drained(kafka, group, orders, RECORDS - 5)} == {0, *range(6, RECORDS)}
 
 
+OTHERS = '{"batchWatermarkMs":0,"batchTimestampMs":1795944872028,"conf":{"spark.sql.shuffle.partitions":"200"}}'
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Makes a checkpoint as Spark writes it, with the sources' offsets of each batch; the last one is not committed."""
+
+    def make(*batches):
+        folder = tmp_path / "checkpoint"
+        for log in ("offsets", "commits", "sources/0"):
+            (folder / log).mkdir(parents=True)
+        for number, sources in enumerate(batches):
+            (folder / "offsets" / str(number)).write_text("\n".join(["v1", OTHERS, *sources]))
+            (folder / "offsets" / f".{number}.crc").write_bytes(b"crc")
+        for number in range(len(batches) - 1):
+            (folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        return folder
+
+    return make
+
+
+def test_a_checkpoint_goes_on_after_its_last_committed_batch(kafka, orders, unique, told, checkpoint):
+    batches = [[json.dumps({orders: {"0": end}})] for end in (3, 5, 9)]
+    group, folder = unique("billing"), checkpoint(*batches)
+    done = told("import", "--group", group, "--from-checkpoint", f"file://{folder}", "--execute")
+    assert f"{orders}-0: - -> start 5, 0 done beyond it, 0 to deliver again\n" in done.out
+    assert "Batch 2 began and was not committed: its records are delivered here once more.\n" in done.err
+    assert {at for _, at in drained(kafka, group, orders, RECORDS - 5)} == {*range(5, RECORDS)}
+
+
+def test_a_checkpoint_that_names_no_start_is_refused(kafka, orders, topic, checkpoint, tmp_path, told, unique, capsys):
+    other, group = topic("other"), unique("billing")
+    command = ["import", "--bootstrap-server", kafka.bootstrap, "--group", group, "--from-checkpoint"]
+    assert "has no batch in offsets/ that is in commits/ too" in mistake([*command, str(tmp_path)], capsys)
+    two = [json.dumps({orders: {"0": 3}}), json.dumps({other: {"0": 0}}), '{"logOffset":4}', "-"]
+    folder = checkpoint(two, two)
+    assert f"has: {orders}; {other}." in mistake([*command, str(folder)], capsys)
+    assert f"{orders}-0: - -> start 3" in told(*command[:1], *command[3:], str(folder), "--topic", orders).out
+    (folder / "offsets" / "0").write_text("\n".join(["v1", OTHERS, '{"logOffset":4}']))
+    assert "has: none." in mistake([*command, str(folder)], capsys)
+    (folder / "offsets" / "0").write_text("v2")
+    assert "is of another version than v1" in mistake([*command, str(folder)], capsys)
+
+
 def test_one_source_is_named(kafka, capsys):
     for sources in ([], ["--from-share-group", "a", "--from-checkpoint", "b"]):
         said = mistake(["import", "--bootstrap-server", kafka.bootstrap, "--group", "g", *sources], capsys)
