@@ -28,6 +28,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     staging,
     targets,
     topics,
+    ttl,
 )
 from tests.mistakes.mistake import REGISTERED, Mistake
 

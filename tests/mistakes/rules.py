@@ -85,6 +85,9 @@ RATE_HOLDS_IN_ANY_SECOND = "2 within any second no more records are acquired tha
 IN_FLIGHT_COUNTS_ALL_MEMBERS = "2 an acquisition keeps what all members hold together within the limit in flight"
 LIMITS_CUT_WHAT_CAME_BACK = "2 a group's limits cut a run that came back, whatever share.acquire.mode says"
 
+WHAT_IS_HELD_DOES_NOT_EXPIRE = "2 no record is given up for its age that is younger, or that a member holds"
+NO_RECORD_NO_AGE = "2 an offset without a record is archived as such, and not for its age"
+
 # --- promises, and ◆ rules of the store
 
 ALIKE_NEIGHBOURS_ARE_ONE_RUN = "2 neighbours that are alike are one run, and no others"

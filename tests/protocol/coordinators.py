@@ -34,7 +34,7 @@ from coordinator.service.stores.store import Append, SoleOwner, StoredRecord, St
 from tests.protocol.happened import Flow, Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, transaction_of, transaction_of_a_new_group
-from tests.protocol.setting import EXTENSION_MS, GRACE_MS, LOCK_MS, NOW_MS, SESSION_MS, STALE_MS, Setting
+from tests.protocol.setting import EXTENSION_MS, GRACE_MS, LOCK_MS, NOW_MS, SESSION_MS, STALE_MS, TTL_MS, Setting
 from tests.protocol.work import Receipt
 from tests.support.faulty_store import Died
 
@@ -114,6 +114,7 @@ class Coordinators:
             "share.release.backoff.ms": "0",
             **({"share.order": "partition"} if self.setting.ordered else {}),
             **({IN_FLIGHT: str(self.setting.in_flight)} if self.setting.in_flight else {}),
+            **({"share.record.ttl.ms": str(TTL_MS)} if self.setting.ttl else {}),
         }
         if self.setting.signals:
             configs |= {

@@ -14,7 +14,7 @@ from tests.protocol.coordinators import Coordinators, Served
 from tests.protocol.happened import bits, out_of_order
 from tests.protocol.hosts import Hosts
 from tests.protocol.members import LOCAL, Consumer, Query
-from tests.protocol.requests import NOTICE, OPEN_SINK, PAUSE, RESUME, TOPIC_IDS, Request
+from tests.protocol.requests import NOTICE, OPEN_SINK, PAUSE, RESUME, TOO_OLD, TOPIC_IDS, Request
 from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
 from tests.protocol.work import LEAVE, SIGNAL, Work, wrong_after, wrong_answer
 
@@ -124,6 +124,7 @@ class Steps:
         if left := budget.spend("stoppages"):
             yield *(self.resumed(world) or self._administered(world, PAUSE)), left
         yield from self._topics(world, budget)
+        yield from self._too_old(world, budget)
         if world.log_start < self.setting.records and (left := budget.spend("retention")):
             yield f"the log loses record {world.log_start}", world._replace(log_start=world.log_start + 1), left
 
@@ -352,6 +353,14 @@ class Steps:
             yield "the topic gets a partition", world._replace(partitions=world.partitions + 1), left
         if (found := self.notices(world)) is not None:
             yield *found, budget
+
+    def _too_old(self, world: World, budget: Budget) -> Iterator[Step]:
+        """The first record, or all of them, are too old by now."""
+        left = budget.spend("too_old") if self.setting.ttl else None
+        for end in {1, self.setting.records} if left is not None else ():
+            request = Request(TOO_OLD, "", 0, log_start=world.log_start, offset=end, topic=world.topic)
+            after, served = self._at(world, request)
+            yield Asked(request, served), after, left
 
     def notices(self, world: World) -> tuple[Label, World] | None:
         """The coordinator searches deleted topics, if it has not found them all."""

@@ -11,6 +11,7 @@ from coordinator.core.log_records import DataLost, LogStartMoved, PlanStarted, R
 from coordinator.core.log_records import Record as StateRecord
 from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.runs import Run
+from coordinator.protocol.values import Disposition
 from tests.model.plans import most_together
 from tests.model.state import Record
 from tests.protocol.requests import number_of_log
@@ -156,7 +157,8 @@ class _Look:
             self.lapsed |= 1 << offset
         if run.state == RecordState.ARCHIVED and was.state != RecordState.ARCHIVED:
             self.archived |= 1 << offset
-            if not self._may_be_given_up(offset, was):
+            too_old = run.disposition == Disposition.TTL and was.state not in HELD
+            if not too_old and not self._may_be_given_up(offset, was):
                 self.complaint = f"record {offset} was archived, and there was no reason to: {was}"
         if run.delivery_count != was.delivery_count + (run.state == RecordState.ACQUIRED):
             self.complaint = f"record {offset} is at count {run.delivery_count} after {was}"
@@ -184,13 +186,14 @@ class _Look:
 
     def _left_its_plan(self, was: Run, run: Run) -> bool:
         """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder, or in
-        order an earlier record did; or it was quarantined when the lock was lost."""
+        order an earlier record did, or it became too old; or it was quarantined when the lock was lost."""
         if was.plan_id is None or run.plan_id == was.plan_id:
             return False
         if self.time_passed:
             return run.quarantined
         goes_along = self.ordered and run == was._replace(plan_id=None)
-        return was.state == RecordState.AVAILABLE and (run.state == RecordState.ACQUIRED or goes_along)
+        is_taken = run.state == RecordState.ACQUIRED or run.disposition == Disposition.TTL
+        return was.state == RecordState.AVAILABLE and (is_taken or goes_along)
 
     def _may_be_given_up(self, offset: int, was: Run) -> bool:
         """The log lost it, its trial failed, its tries are used up, or a sink rejects it."""

@@ -10,8 +10,10 @@ from coordinator.config.group_keys import PAUSED
 from coordinator.core.commands import (
     AlterConfigs,
     ArchiveDeletedTopics,
+    ArchiveExpired,
     CompletePlan,
     CreateGroup,
+    ExpiredRecords,
     InitializePartitions,
     PartitionStart,
     StageRuns,
@@ -40,7 +42,7 @@ from coordinator.service.handlers import open_sink as sinks
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, one
 from coordinator.service.runtime.transactions import Facts
-from tests.protocol.setting import Setting
+from tests.protocol.setting import TTL_MS, Setting
 
 GROUP, TOPIC = "billing", "orders"
 TOPIC_IDS = ("T", "T1", "T2")
@@ -48,6 +50,7 @@ TOPIC_IDS = ("T", "T1", "T2")
 OPEN_SINK = "a sink is opened with"
 NOTICE = "the coordinator finds that the topic was made anew, asked"
 PAUSE, RESUME = "an administrator pauses all topics", "an administrator resumes all topics"
+TOO_OLD = "the coordinator gives up what is too old below"
 ACKS = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -88,6 +91,7 @@ class Request(NamedTuple):
         told = f" {self.text}" if self.text else ""
         told += "".join(f" {offset}:{count} {outcome}" for offset, count, outcome in self.said)
         told += f" {self.offset} at count {self.count}" if self.count else ""
+        told += f" {self.offset}" if self.kind == TOO_OLD else ""
         told += f" of topic {TOPIC_IDS[self.topic]}" if self.topic else ""
         told += f" with {self.partitions} partitions" if self.partitions > 1 else ""
         told += f" in {self.mode} mode" if self.mode else ""
@@ -124,11 +128,8 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
     if request.kind == OPEN_SINK:
         key, _, value = request.text.partition("=")
         return sinks._set_configs(OpenSink(group_id=GROUP, configs={key: value}))
-    if request.kind in (PAUSE, RESUME):
-        return one(AlterConfigs(configs={PAUSED: "*" if request.kind == PAUSE else ""}))
-    if request.kind == NOTICE:
-        ends = tuple(PartitionStart(topic_id=i, partition=0, start_offset=setting.records) for i in sorted(gone))
-        return one(ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends))
+    if request.kind in (PAUSE, RESUME, NOTICE, TOO_OLD):
+        return _of_no_member(request, setting, facts)
     if request.kind == "fetch":
         return transactions.acquire_records(AcquireRecords(**who, max_records=request.most), facts)
     if request.kind == "leave":
@@ -142,6 +143,20 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_IDS[0], partition=0, batches=(batch,))
     return transactions.single_command(Acknowledge(**who, partitions=(acks,)))
+
+
+def _of_no_member(request: Request, setting: Setting, facts: Facts) -> Transaction[Any]:
+    """The transaction of an administrator, or of the coordinator by itself."""
+    if request.kind in (PAUSE, RESUME):
+        return one(AlterConfigs(configs={PAUSED: "*" if request.kind == PAUSE else ""}))
+    if request.kind == NOTICE:
+        gone = sorted(TOPIC_IDS[: request.topic])
+        ends = tuple(PartitionStart(topic_id=i, partition=0, start_offset=setting.records) for i in gone)
+        return one(ArchiveDeletedTopics(topic_ids=tuple(gone), ends=ends))
+    of = {"topic_id": facts.partitions[0].topic_id, "partition": facts.partitions[0].partition}
+    expired = ExpiredRecords(**of, end=request.offset, read_from=0, read_end=request.offset)
+    archive = ArchiveExpired(ttl_ms=TTL_MS, expired=(expired,))
+    return transactions.archive_expired(dataclasses.replace(facts, expired=archive))
 
 
 def _staging(request: Request, setting: Setting) -> StageRuns:

@@ -10,6 +10,7 @@ LOCK_MS = 30_000
 STALE_MS = 60_000
 EXTENSION_MS = 80_000
 GRACE_MS = 5_000
+TTL_MS = 60_000
 NOW_MS = 1_000_000_000
 """Every request is served at this time. When time passes, the stored times move back instead, so that two worlds that
 differ only in their clocks are one."""
@@ -46,6 +47,8 @@ class Setting:
     """The group is in order by partition."""
     in_flight: int = 0
     """share.max.in.flight.records; 0: no limit. The rate is left out: its window is no part of a snapshot."""
+    ttl: bool = False
+    """The group gives up what is too old."""
     partitions: int = 1
     """The topic's partitions at first, each with ``records`` records."""
     hosts: str = ""
@@ -93,6 +96,8 @@ class Setting:
             told.append("in order")
         if self.in_flight:
             told.append(f"{self.in_flight} records in flight at most")
+        if self.ttl:
+            told.append("a ttl")
         if self.hosts:
             told.append(f"two hosts whose owners can be {self.hosts}".replace("be not", "not be"))
         if self.rejects or self.gives_back:
@@ -140,6 +145,8 @@ class Budget(NamedTuple):
     """a sink defers records of its batch"""
     stoppages: int = 0
     """all topics are paused, or resumed"""
+    too_old: int = 0
+    """the coordinator gives up the records up to some offset, where there is a ttl"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

@@ -28,5 +28,8 @@ DEFERS = Setting(records=1, partitions=2, most=(2, 1), limit=2, sink=("accept", 
 DEFERS_IN_ORDER = Setting(
     records=2, partitions=2, most=(4, 2), limit=2, ordered=True, sink=("accept", "defer"), replaces=True
 )
+EXPIRES = Setting(ttl=True)
+EXPIRES_IN_ORDER = Setting(ttl=True, ordered=True)
+EXPIRES_WITH_CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True, ttl=True)
 HOSTS = Setting(records=1, most=(1, 1), hosts="asked")
 HOSTS_NOT_ASKED = Setting(records=1, most=(1, 1), hosts="not asked")

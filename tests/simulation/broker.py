@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from coordinator.service.brokers.subscription import TopicIdPartition
@@ -56,6 +56,9 @@ class Broker:
         self.gone: set[int] = set()
         self.added: set[int] = set()
         """Logs that were added as partitions to an existing topic."""
+        self.clock: Callable[[], int] = lambda: 0
+        self._written_ms: dict[int, list[int]] = {}
+        """By log, when the record of each offset was written."""
         self._created_ms: dict[int, int] = {}
         self.poison: set[Record] = set()
         self.letters: Counter[Record] = Counter()
@@ -71,7 +74,8 @@ class Broker:
         topic = self.topics[name] = Topic(name, f"T{len(self.names)}", partitions)
         self.names[topic.topic_id] = name
         for log in topic.logs:
-            self.starts[log], self.ends[log], self._created_ms[log] = 0, records, now_ms
+            self.starts[log], self.ends[log], self._created_ms[log] = 0, 0, now_ms
+            self.append(log, records)
         return topic
 
     def delete(self, name: str) -> None:
@@ -81,7 +85,8 @@ class Broker:
         """The new partition's log."""
         topic = self.topics[name] = self.topics[name]._replace(partitions=self.topics[name].partitions + 1)
         log = topic.logs[-1]
-        self.starts[log], self.ends[log], self._created_ms[log] = 0, records, now_ms
+        self.starts[log], self.ends[log], self._created_ms[log] = 0, 0, now_ms
+        self.append(log, records)
         self.added.add(log)
         return log
 
@@ -107,6 +112,16 @@ class Broker:
 
     def append(self, log: int, records: int) -> None:
         self.ends[log] += records
+        self._written_ms.setdefault(log, []).extend([self.clock()] * records)
+
+    def timestamp_ms(self, record: Record) -> int:
+        """The record's timestamp: some are older than the records before them."""
+        return self._written_ms[record[0]][record[1]] - record[1] * 7_919 % 7 * 3_000
+
+    def first_since(self, log: int, at_ms: int) -> int:
+        """The first offset with a record at or after this time; the end if there is none."""
+        found = (n for n in range(self.starts[log], self.ends[log]) if self.timestamp_ms((log, n)) >= at_ms)
+        return next(found, self.ends[log])
 
     def delete_up_to(self, log: int, offset: int) -> None:
         self.starts[log] = max(self.starts[log], min(offset, self.ends[log]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run
+from coordinator.protocol.values import Disposition
 from tests.simulation.broker import Record
 from tests.simulation.signals_judge import lock_is_over, wrong_end_of_work, wrong_signal
 
@@ -52,8 +53,9 @@ def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
         if after.state != ARCHIVED or after.delivery_count != before.delivery_count:
             return "was to be a dead letter"
         return "" if ledger.broker.letters[key] else "is archived, and its dead letter is not written"
-    by_hand = ledger.actions.wrong_by_hand(key, before, after)
-    if (wrong := _wrong_times(before, after) if by_hand is None else by_hand) is not None:
+    judge = ledger.ttl.wrong if after.disposition == Disposition.TTL else ledger.actions.wrong_by_hand
+    judged = judge(key, before, after)
+    if (wrong := _wrong_times(before, after) if judged is None else judged) is not None:
         return wrong
     if after.state == IN_PROGRESS:
         return wrong_signal(ledger, key, before, after)

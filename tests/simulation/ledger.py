@@ -45,6 +45,7 @@ from tests.simulation.flow_judge import FlowJudge
 from tests.simulation.order_judge import OrderJudge
 from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.simulated_world import World
+from tests.simulation.ttl_judge import TtlJudge
 from tests.support.group_driver import durable_state
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Ledger:
         self.actions = Actions(self)
         self.order = OrderJudge(self)
         self.flow = FlowJudge(self)
+        self.ttl = TtlJudge(self)
         self.deferrals = DeferralsJudge(self)
 
     # --- called by the store

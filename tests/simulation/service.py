@@ -54,6 +54,7 @@ class ServiceRun:
         self.world = World(s.seed)
         self.peace = False
         self.broker = Broker(s.partitions, s.records)
+        self.broker.clock = lambda: self.world.now_ms
         self.network = Network(self.world, lost=s.lost, doubled=s.doubled, late=s.late)
         self.judge = None if s.sinks is None else Judge(s.sinks, modes_change=s.faults.configs)
         self.dead_letters = s.sinks is not None and (s.sinks.dead_letters or s.faults.configs)

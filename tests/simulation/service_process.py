@@ -32,7 +32,7 @@ from coordinator.service.handlers import coordinator_service
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.handlers.handler_table import Handlers
-from coordinator.service.questions import lost_logs, plan_gaps
+from coordinator.service.questions import lost_logs, plan_gaps, record_ttl
 from coordinator.service.runtime.news import News
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction
 from coordinator.service.stores.kafka.ownership import LivingOwner
@@ -44,7 +44,7 @@ from tests.simulation.simulated_store import BROKER_TIMEOUT_MS, HostsStore, Stat
 from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, plan_gaps, tenacity.nap, topic_doubts)
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, plan_gaps, record_ttl, tenacity.nap, topic_doubts)
 """Modules of the service that read the clock, and the pauses of its retries."""
 
 
@@ -204,7 +204,12 @@ class SimulatedCluster:
     ) -> dict[TopicAndPartition, int]:
         wanted = list(partitions)
         of = self.broker.starts if at == EARLIEST else self.broker.ends
-        return self._answer(lambda: {where: of[log] for where in wanted if (log := self._log(where)) is not None})
+
+        def find() -> dict[TopicAndPartition, int]:
+            logs = {where: log for where in wanted if (log := self._log(where)) is not None}
+            return {where: of[log] if at < 0 else self.broker.first_since(log, at) for where, log in logs.items()}
+
+        return self._answer(find)
 
     def answered_offsets(
         self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False

@@ -321,6 +321,15 @@ class ServiceScenario:
         return dataclasses.replace(of, fence="owner", configs={**of.configs, **limits}, faults=faults)
 
     @classmethod
+    def of_ttl(cls, seed: int) -> ServiceScenario:
+        """A group whose records wait for a limited time, in a scenario of another kind; every third is in order."""
+        kinds = (cls.of_signals, cls.of_hosts, cls.of_administration, cls.of_removals, cls.of_topics)
+        of, chance = kinds[seed % len(kinds)](seed), random.Random(f"ttl {seed}")
+        ttl = {"share.record.ttl.ms": chance.choice(("15000", "40000", "120000"))}
+        order = {"share.order": "partition"} if seed % 3 == 1 else {}
+        return dataclasses.replace(of, configs={**of.configs, **ttl, **order})
+
+    @classmethod
     def of_deferrals(cls, seed: int) -> ServiceScenario:
         """Queries whose sinks defer records, in a scenario of another kind; four of eight groups are in order."""
         kinds = (cls.of_sinks, cls.of_hosts, cls.of_removals, cls.of_members)
@@ -386,6 +395,7 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "outages": ServiceScenario.of_outages,
     "order": ServiceScenario.of_order,
     "flow": ServiceScenario.of_flow,
+    "ttl": ServiceScenario.of_ttl,
     "deferrals": ServiceScenario.of_deferrals,
 }
 """Scenarios by the kind of faults that they add to those of every run."""

@@ -210,6 +210,14 @@ def test_a_group_with_limits_never_exceeds_one_and_comes_to_its_end(seeds: int, 
     assert all(met[what] >= least for what in ("rate", "in flight", "paused")), met
 
 
+@few_or_many(8, 2, 60, 50)
+def test_only_what_waits_is_given_up_for_its_age(seeds: int, least: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(seeds):
+        met += play(ServiceScenario.of_ttl(seed)).ledger.ttl.met
+    assert all(met[what] >= least for what in ("fresh", "released", "lost")), met
+
+
 @pytest.mark.slow
 @few_or_many(4, (200, 2, 3), 40, (2_000, 40, 30))
 def test_deferred_records_come_again_and_use_up_no_try(seeds: int, least: tuple[int, ...]) -> None:

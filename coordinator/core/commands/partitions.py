@@ -130,7 +130,7 @@ def archive_expired(group: ShareGroup, command: ArchiveExpired, now_ms: int) -> 
     changes = Changes()
     for partition, of in found:
         for first, last, run in partition.runs.between(partition.start_offset, of.end - 1):
-            if run.state == RecordState.AVAILABLE:
+            if first <= last and run.state == RecordState.AVAILABLE:
                 expired = archived(run, Event.EXPIRE, group.config, Disposition.TTL)
                 changes.put(partition.key, first, last, expired)
         at, end = partition.end_offset, min(of.end, of.read_end)

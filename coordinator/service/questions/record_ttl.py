@@ -68,8 +68,11 @@ class RecordTtl:
                 expired.pop(p, None)
         if not expired:
             return dataclasses.replace(facts, ends=ends)
+        # Asked after the bounds: what lies between the two was in the log. What lies below was removed, and is no less.
+        log_starts = {**facts.log_starts, **self._watch.ask_log_starts([p.topic_partition for p in expired])}
+        waiting = {p: (first, max(fresh, log_starts[p.topic_partition])) for p, (first, fresh) in waiting.items()}
         read, gaps = self._read(view, {p: (waiting[p][1], end) for p, end in expired.items()})
-        found, is_left, log_starts = [], False, dict(facts.log_starts)
+        found, is_left = [], False
         for p, end in expired.items():
             key, fresh = SharePartitionKey(p.topic_id, p.partition), waiting[p][1]
             over = read.get(key, OffsetRange(*key, fresh, fresh - 1))
@@ -118,6 +121,6 @@ def ends_of_older(
     """Returns, for each partition whose leader answers, the end of the records that are at least this old: the first
     offset with a younger record by the brokers' time index, and ``ends`` at most. ``ends``: the logs' ends before this
     call; a record that is written during the call is younger, whatever the index says."""
-    younger_ms = int(time.time() * 1000) - age_ms + 1
+    younger_ms = max(0, int(time.time() * 1000) - age_ms + 1)  # below 0 are Kafka's names of offsets, as -1 of the end
     found, _ = cluster.answered_offsets(ends, younger_ms, read_committed=read_committed) if ends else ({}, ())
     return {where: min(ends[where], offset) for where, offset in found.items()}

@@ -113,6 +113,17 @@ def test_nothing_below_the_log_start_is_archived() -> None:
     assert (archived(group), group.partition().counts.removed) == ({"TTL": 20}, 10)
 
 
+def test_a_bound_below_the_start_offset_changes_nothing() -> None:
+    """Another member has been given all that was too old since the bound was asked for."""
+    group = group_of(10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    assert not acknowledged(group, 0, 4, 1, 1)
+    assert not acknowledged(group, 5, 9, 1, RELEASE)
+    expire(group, 3)
+    assert (archived(group), group.partition().start_offset) == ({}, 5)
+
+
 def test_another_ttl_by_now_archives_nothing() -> None:
     group = group_of(**{TTL: "70000"})
     expire(group, 30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +121,24 @@ def test_a_record_that_comes_during_the_look_is_not_archived(running, cluster, m
     monkeypatch.setattr(cluster, "answered_offsets", grows)
     running.service.look_at_groups()
     assert archived(running) == {"ttl": 100}
+
+
+def test_what_the_log_has_removed_meanwhile_is_not_too_old(running, cluster):
+    """It was young, and the log begins behind it now; the first record that is young enough lies there as well."""
+    join(running)
+    running.next(max_records=5)
+    cluster.move("orders", 100, start=60)
+    cluster.timestamps[ORDERS] = {0: 0, NEVER: 60}
+    running.service.look_at_groups()
+    partition = running.partitions()[ORDERS]
+    assert (archived(running), partition.removed, partition.end_offset) == ({"ttl": 30}, 25, 60)
+
+
+def test_a_clock_that_begins_at_1970_gives_up_nothing(running, cluster, monkeypatch):
+    cluster.timestamps[ORDERS] = {5: 0}
+    monkeypatch.setattr(record_ttl, "time", SimpleNamespace(time=lambda: 59.999))
+    join(running)
+    assert held(running.next()) == {ORDERS: [(0, 99)]}
 
 
 def test_paused_topics_age_as_well_and_a_look_changes_nothing(running):
