@@ -131,6 +131,9 @@ setup(
             "uvicorn>=0.30",  # serves it, with TLS and limits
             "jinja2>=3.1",  # its templates, which escape every value
         ],
+        "postgresql": [
+            "psycopg[binary]>=3.1",  # merge_once writes a table in PostgreSQL from the driver; its binary has libpq in it
+        ],
         "docs": [
             "mkdocs-material>=9.5",  # the docs as a site: make docs
         ],
@@ -157,7 +160,6 @@ setup(
             "httpx2>=2",  # starlette's own client, with which the tests of the page ask it
             "pyspark[connect]>=4.2,<4.4",  # what a client of Spark Connect needs: grpcio and protobuf
             "playwright>=1.50",  # drives Debian's Chromium in the tests of the page
-            "psycopg[binary]>=3.1",  # the cookbook's program for PostgreSQL; its binary has libpq in it
             "axe-playwright-python>=0.1.4",  # has axe-core, which finds in a page what keeps people out
         ],
         "dev": [

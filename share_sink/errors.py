@@ -41,6 +41,39 @@ class WrongColumn(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The column {column} can't be used: it is {found}, and has to be {wanted}. {instead}"""
 
 
+# --- tables as targets of foreachBatch: found before the rows are computed, but for RecordTwice
+
+
+class TableNotOpened(ShareGroupError, kafka_error="INVALID_CONFIG"):
+    """The table {table} can't be opened: {reason}. If it does not exist, create it first. If it does, start Spark with
+    the package of its format, spark.sql.extensions and the catalog's settings."""
+
+
+class TableUnfit(ShareGroupError, kafka_error="INVALID_CONFIG"):
+    """The table {table} can't be used: {reason}. {instead}."""
+
+
+class PsycopgMissing(ShareGroupError, kafka_error="INVALID_CONFIG"):
+    """The driver needs the package psycopg for a table in PostgreSQL, and can't import it. Install it there: pip
+    install "sharegroup[postgresql]"."""
+
+
+class QueryNotKnown(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """append_once() does not know the query of the batch that it is to append once: {reason}. Call it in foreachBatch,
+    with the rows and the batch_id of that call. With Spark Connect, or in another session of the application than its
+    first, set the option checkpointLocation to that of the query, or use merge_once()."""
+
+
+class BatchAppendedTwice(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """append_once() has written batch {batch_id} into the table {table} already, and would leave out the rows of a
+    second call. Call it once, with all rows of the batch (df.union), or use merge_once()."""
+
+
+class RecordTwice(ShareGroupError, kafka_error="INVALID_REQUEST"):
+    """The record {record} has {rows} rows, and merge_once() keeps one row of each record in the table {table}. Write
+    one row of each record (an explode or a join may have made several), or use append_once()."""
+
+
 # --- found by a task, on an executor: nothing of the batch is staged
 
 

@@ -39,14 +39,19 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     ...     batch.where("ok").write.mode("append").parquet("billing")
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP"""
     check_rows(df, "acknowledge")
-    if isinstance(batch_id, bool) or not isinstance(batch_id, int):
-        raise TypeError(f"batch_id is the number that foreachBatch gives, and no {type(batch_id).__name__}")
+    check_batch_id(batch_id)
     refuse_changing(df)
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
     use_session(df.sparkSession)  # Spark finds the sink there
     df.write.format("sharegroup").options(**chosen).mode("append").save()
+
+
+def check_batch_id(batch_id: object) -> None:
+    """Raise TypeError if this is no whole number."""
+    if isinstance(batch_id, bool) or not isinstance(batch_id, int):
+        raise TypeError(f"batch_id is the number that foreachBatch gives, and no {type(batch_id).__name__}")
 
 
 def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict[str, str]:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from share_sink.foreach_batch import acknowledge as acknowledge
     from share_sink.redrive.redrive import redrive as redrive
     from share_sink.row_order import in_order as in_order
+    from share_sink.tables.once import append_once as append_once
+    from share_sink.tables.once import merge_once as merge_once
     from share_sink.task_progress import progress as progress
     from share_source import views as views
     from share_source.driver.finished_run import complete_run as complete_run
@@ -65,11 +67,13 @@ _MODULES = {
     "UsedAfterFork": "coordinator.client.forks",
     "WakeupException": "share_consumer.errors",
     "acknowledge": "share_sink.foreach_batch",
+    "append_once": "share_sink.tables.once",
     "archive": "share_sink.archive",
     "complete_run": "share_source.driver.finished_run",
     "decide": "share_sink.decided_rows",
     "in_order": "share_sink.row_order",
     "keep_running": "share_source.driver.kept_query",
+    "merge_once": "share_sink.tables.once",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",

@@ -30,7 +30,7 @@ VENV_PYTHON = os.path.join(VENV, "bin", "python")
 BUILD = os.path.join(ROOT, ".build")
 LOG = os.path.join(BUILD, "setup.log")
 
-EXTRAS = "spark,metrics,web,notebooks,docs,test,dev"
+EXTRAS = "spark,metrics,web,postgresql,notebooks,docs,test,dev"
 UV = "uv>=0.9,<1"
 UV_NAMES = {
     "cert": "SSL_CERT_FILE",

@@ -5,66 +5,22 @@ import json
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from coordinator.admin.admin import Admin
 from tests.support.dead_letters import read_dead_letters
-from tests.support.imports import ROOT
 from tests.support.postgres import PostgresServer, programs
 from tests.support.share_job import numbers
-from tests.support.spark_runs import kill_run, runs_folder, start_run
+from tests.support.spark_runs import kill_run, runs_folder
+from tests.support.table_formats import DELTA, ICEBERG, MERGE_ON_READ, RUN_TIMEOUT_S, TableFormat, start_with
 from tests.support.waiting import wait_until
-from tools.bootstrap import DELTA_JARS, ICEBERG_JARS, OLDEST_SPARK_WITH_START, SPARK_WITHOUT_START
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 RECORDS, BATCH = 1_000, 250
 REJECTED = {str(number) for number in range(RECORDS) if number % 7 == 3}
 RUNS_TO_THE_END = 6
-RUN_TIMEOUT_S = 1_200
-
-
-class TableFormat(NamedTuple):
-    """A format with the Spark that has a release of it; without jars, with the environment's Spark. ``table`` and
-    ``settings`` name the run's folder."""
-
-    jars: str
-    spark: str
-    table: str
-    create: str
-    settings: dict[str, str]
-
-
-DELTA = TableFormat(
-    DELTA_JARS[0],
-    OLDEST_SPARK_WITH_START,
-    "delta.`{folder}/table`",
-    "USING delta",
-    {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",
-    },
-)
-ICEBERG = TableFormat(
-    ICEBERG_JARS[0],
-    SPARK_WITHOUT_START[-1],
-    "local.db.orders",
-    "USING iceberg",
-    {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.local.type": "hadoop",
-        "spark.sql.catalog.local.warehouse": "{folder}/tables",
-        "spark.sql.catalog.uncached": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.uncached.type": "hadoop",
-        "spark.sql.catalog.uncached.warehouse": "{folder}/more-tables",
-        "spark.sql.catalog.uncached.cache-enabled": "false",
-    },
-)
-MERGE_ON_READ = ICEBERG._replace(create="USING iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')")
 
 
 class Runs:
@@ -98,17 +54,6 @@ class Runs:
 
     def _log(self) -> Path:
         return self._folder / f"run-{self._runs}.log"
-
-
-def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str) -> subprocess.Popen:
-    """Start a module, which begins a session of Spark with this table format."""
-    needs_jars = bool(table_format.jars)
-    jars = list((ROOT / ".build" / table_format.jars).glob("*.jar")) if needs_jars else []
-    assert bool(jars) == needs_jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
-    settings = {key: value.format(folder=folder) for key, value in table_format.settings.items()}
-    settings["spark.jars"] = ",".join(map(str, jars))
-    spark = ROOT / ".build" / f"pyspark-{table_format.spark}" if table_format.spark else None
-    return start_run(folder, log, "-m", *command, settings=settings, spark=spark)
 
 
 @pytest.fixture
@@ -187,17 +132,3 @@ def dead_letters_of(options):
     """The values of the dead letters. A kill may leave two of one record."""
     letters = read_dead_letters(options["kafka.bootstrap.servers"], options["errors.deadletterqueue.topic.name"])
     return {letter.value.decode() for letter in letters}
-
-
-def test_iceberg_refuses_a_merge_that_missed_rows_unless_isolation_is_snapshot(folder):
-    """Two queries write one table, as docs/do/cookbook.md says. The first query's catalog has the table in its
-    cache as it was before the second query wrote records 1 and 2, so its MERGE does not find record 2."""
-    log, answer = folder / "run.log", folder / "answer.json"
-    program = start_with(ICEBERG, folder, log, "tests.support.two_queries_merge", str(answer))
-    assert program.wait(RUN_TIMEOUT_S) == 0, log.read_text(errors="replace")
-    answers = json.loads(answer.read_text())
-    error, offsets = answers["local.db.serializable"]
-    assert "ValidationException: Found conflicting files" in error
-    assert offsets == [0, 1, 2, 3]
-    assert answers["local.db.snapshot"] == ["", [0, 1, 2, 2, 3]]
-    assert answers["uncached.db.serializable"] == ["", [0, 1, 2, 3]]

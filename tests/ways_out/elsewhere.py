@@ -36,6 +36,12 @@ WALKED = {
     + "readers/test_damaged_batches.py::test_a_query_gives_up_a_damaged_batch_and_delivers_all_others",
     source_errors.RecordsGone: BROKER
     + "readers/test_losses.py::test_without_fail_on_data_loss_a_loss_is_logged_and_reading_continues",
+    sink_errors.PsycopgMissing: SPARK + "test_table_writes.py::test_what_no_table_can_take_is_refused_by_name",
+    sink_errors.QueryNotKnown: SPARK + "test_table_writes.py::test_a_table_of_spark_has_a_batch_once",
+    sink_errors.RecordTwice: SPARK + "test_table_writes.py::test_a_table_of_spark_has_a_batch_once",
+    sink_errors.TableNotOpened: SPARK + "test_table_writes.py::test_a_table_of_spark_has_a_batch_once",
+    sink_errors.TableUnfit: SPARK + "test_table_writes.py::test_postgresql_has_a_row_of_each_accepted_record",
+    sink_errors.BatchAppendedTwice: SPARK + "test_table_writes.py::test_a_table_of_spark_has_a_batch_once",
     sink_errors.RedriveStopped: BROKER
     + "test_redrive.py::test_a_deleted_topic_stops_a_redrive_which_reports_the_sent_records",
     errors.StateTopicMissing: BROKER

@@ -1,0 +1,1 @@
+"""Tables as targets of foreachBatch: each accepted record is in the table once (docs/do/cookbook.md)."""
