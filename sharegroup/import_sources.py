@@ -112,7 +112,7 @@ class Sources:
             raise self._refused(
                 f"{path}/offsets is of another version than {LOG_VERSION}: begin a query at startingOffsets."
             )
-        sources = [each for each in map(_kafka_offsets, lines) if each and self._topics.issubset(each)]
+        sources = [each for each in map(_kafka_offsets, lines[2:]) if each and self._topics.issubset(each)]
         if len(sources) != 1:
             names = "; ".join(", ".join(sorted(each)) for each in sources) or "none"
             reason = f"one of the query's sources must be Kafka's, with the topics of --topic; {path} has: {names}."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -123,22 +125,69 @@ def commits(kafka: KafkaBroker, group: str, offsets: dict[tuple[str, int], int])
     return True
 
 
-def test_a_share_group_begins_where_the_consumer_group_of_its_name_stood(kafka, topic, unique, tmp_path):
-    orders, group, file = topic("orders", partitions=2), unique("group"), str(tmp_path / "offsets.csv")
+def exported(page: str, names: dict[str, str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the page's export prints on standard output."""
+    capsys.readouterr()
+    command, _, _ = printed_command(page, "sharegroup export", names).partition(" > ")
+    assert run(shlex.split(command)[1:]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_share_group_begins_where_the_consumer_group_stood(kafka, topic, unique, tmp_path, capsys):
+    orders, group, file = topic("orders", partitions=2), unique("group"), tmp_path / "offsets.csv"
     for partition in (0, 1):
         kafka.produce(orders, ["a", "b", "c"], partition=partition)
     wait_until(lambda: commits(kafka, group, {(orders, 0): 1, (orders, 1): 2}), what="the broker takes the offsets")
-    names = {"localhost:9092": kafka.bootstrap, "billing": group, "offsets.csv": file}
-    exporting, _, _ = printed_command(GROUPS_PAGE, "kafka-consumer-groups.sh", names).partition(" > ")
-    exported = kafka.run_tool(GROUPS_TOOL, *shlex.split(exporting)[1:])
-    (tmp_path / "offsets.csv").write_text(exported)
-    offsets = offsets_from_file(file)
-    assert offsets == {orders: {0: 1, 1: 2}}
-    assert parse_starting_offsets(json.dumps(offsets), (orders,), None) == json.dumps(
-        {orders: {"0": 1, "1": 2}}, separators=(",", ":")
-    )
-    World(kafka, orders, group, values=()).run(printed(GROUPS_PAGE, "Where the old group stands"))
-    assert run(shlex.split(printed_command(GROUPS_PAGE, "sharegroup groups", names))[1:]) == 0
+    names = {"localhost:9092": kafka.bootstrap, "billing": group, "offsets.csv": str(file)}
+    assert run(shlex.split(printed_command(GROUPS_PAGE, "sharegroup import", names))[1:]) == 0
+    file.write_text(exported(GROUPS_PAGE, names, capsys))
+    assert offsets_from_file(str(file)) == {orders: {0: 1, 1: 2}}
+    commits(kafka, group, {(orders, 0): 0, (orders, 1): 0})
+    back = printed_command(GROUPS_PAGE, "kafka-consumer-groups.sh", names)
+    told = kafka.run_tool(GROUPS_TOOL, *shlex.split(back)[1:])
+    assert sorted(re.findall(rf"{orders} +(\d) +(\d)", told)) == [("0", "1"), ("1", "2")]
+
+
+def test_a_share_group_begins_where_a_native_one_stood(kafka, topic, unique):
+    orders, group = topic("orders"), unique("group")
+    kafka.produce(orders, ["a", "b", "c"])
+    kafka.configure_group(group, share_auto_offset_reset="earliest")
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0}
+    native = confluent_kafka.ShareConsumer({**config, "share.acknowledgement.mode": "explicit"})
+    native.subscribe([orders])
+    for message in wait_until(lambda: list(native.poll(1.0)), what="the native group gets records"):
+        native.acknowledge(message)
+    native.commit_sync(60)
+    native.close()
+    names = {"localhost:9092": kafka.bootstrap, "billing": group}
+    command = printed_command("docs/learn/coming-from/native-share-groups.md", "sharegroup import", names)
+    assert run(shlex.split(command)[1:]) == 0
     with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
-        found = {each.partition: each.start_offset for each in admin.list_offsets(group).partitions}
-    assert found == {0: 1, 1: 2}
+        assert admin.list_offsets(group).partitions[0].start_offset == 3
+
+
+def test_a_share_group_begins_where_a_checkpoint_stood(kafka, topic, unique, tmp_path, capsys):
+    page, orders, group = "docs/learn/coming-from/spark-kafka-source.md", topic("orders"), unique("group")
+    kafka.produce(orders, ["a", "b", "c"])
+    for log, text in (("offsets", f'v1\n{{"conf":{{}}}}\n{{"{orders}":{{"0":2}}}}'), ("commits", "v1\n{}")):
+        (tmp_path / log).mkdir()
+        (tmp_path / log / "0").write_text(text)
+    names = {"/checkpoints/billing": str(tmp_path), "localhost:9092": kafka.bootstrap, "billing": group}
+    assert run(shlex.split(printed_command(page, "sharegroup import", names))[1:]) == 0
+    offsets = exported(page, names, capsys)
+    assert parse_starting_offsets(offsets, (orders,), None) == json.dumps({orders: {"0": 2}}, separators=(",", ":"))
+
+
+def test_a_group_moves_between_stores(kafka, topic, unique, tmp_path):
+    orders, group, file = topic("orders"), unique("group"), tmp_path / "state.db"
+    kafka.produce(orders, ["a", "b", "c"])
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "share.auto.offset.reset": "earliest"}
+    with ShareConsumer({**config, "share.state.store": f"sqlite:{file}"}) as consumer:
+        consumer.subscribe([orders])
+        wait_until(lambda: consumer.poll(1.0), what="records come")
+        consumer.commit_sync()
+    names = {"/var/lib/sharegroup/state.db": str(file), "localhost:9092": kafka.bootstrap, "billing": group}
+    command = printed_command("docs/run/state-topic.md", "sharegroup import", names)
+    assert run([*shlex.split(command)[1:], "--wait"]) == 0
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        assert admin.list_offsets(group).partitions[0].start_offset == 3
