@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED
+from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED, RECORD_TTL
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.errors import DeadLetterTopicMissing
@@ -423,6 +423,19 @@ def _is_paused(facts: GroupFacts) -> bool:
     return 0 < len(paused(facts.description)) == len(facts.description.partitions)
 
 
+def records_are_too_old(facts: GroupFacts) -> Iterator[Finding]:
+    """Records that the group has given up since they waited for longer than its ttl."""
+    value = facts.description.configs.get(RECORD_TTL, "")
+    places = [p for p in facts.description.partitions if p.archived.get("ttl")]
+    count = max(sum(p.archived["ttl"] for p in places), facts.description.records.archived.get("ttl", 0))
+    if value and count:
+        where = f" of {_names(places)}" if places else ""
+        what = f"{count} record(s){where} were given up so far, since they waited for longer than {RECORD_TTL}={value}."
+        do = "Nothing, if the ttl is meant. Else start more members, or set a longer ttl; unset, it gives up none."
+        command = facts.command("groups --describe", "--records")
+        yield Finding("records-too-old", NOTE, what, do, command, {"key": RECORD_TTL, "value": value})
+
+
 def _left(p: PartitionDescription) -> int:
     """Returns how many records wait in the partition: nobody holds them. 0 if the lag is not known."""
     return max(0, (p.lag or 0) - p.acquired - p.archiving)
@@ -570,6 +583,7 @@ GROUP_RULES = (
     topics_are_paused,
     limit_is_used_up,
     timestamp_is_ahead,
+    records_are_too_old,
     topic_is_missing,
     dead_letters_wait,
     query_is_slowed,

@@ -61,6 +61,10 @@ def _members(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
     return (Way(label="Look at the members", path="#members"),)
 
 
+def _alter(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (_link("/form", "Alter it", kind="configs", group=group_id, **about),)
+
+
 _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     "start-offset-held-back": lambda group_id, about: (
         _link("/partition", "Look at the window", group=group_id, **about),
@@ -70,8 +74,9 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
         _poison(group_id, about) if "first" in about else (_link("/partition", "Look at it", group=group_id, **about),)
     ),
     "topics-paused": lambda group_id, about: (Way(label="Resume…", kind="resume", fields=about),),
-    "limit-used-up": lambda group_id, about: (_link("/form", "Alter it", kind="configs", group=group_id, **about),),
+    "limit-used-up": _alter,
     "timestamp-ahead": lambda group_id, about: (Way(label="Set it to 0…", kind="configs", fields=about),),
+    "records-too-old": _alter,
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED, RATE
+from coordinator.config.group_keys import DELIVERY_DELAY, PAUSED, RATE, RECORD_TTL
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import (
     AwaitedRecord,
@@ -305,6 +305,16 @@ CASES = {
             configs={PAUSED: "orders"},
         ),
         ["Other members may take 1 record(s) of it."],
+    ),
+    "records-too-old": (
+        rules.records_are_too_old,
+        facts([partition(archived={"ttl": 3, "none": 1})], configs={RECORD_TTL: "60000", **DLQ}),
+        ["3 record(s) of orders-0 were given up so far, since they waited for longer than share.record.ttl.ms=60000."],
+    ),
+    "records-too-old: of a deleted topic": (
+        rules.records_are_too_old,
+        facts([partition()], configs={RECORD_TTL: "60000"}, records=RecordCounts(archived={"ttl": 7})),
+        ["7 record(s) were given up so far"],
     ),
     "given-up-without-dead-letter": (
         rules.given_up_without_a_dead_letter,

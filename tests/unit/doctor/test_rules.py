@@ -133,6 +133,7 @@ def test_a_healthy_group_has_no_finding(healthy):
         (rules.query_is_slowed, facts(members=[member(breaker=SLOWED)], configs=ALL_PAUSED)),
         (rules.timestamp_is_ahead, facts([partition(lag=0)], ahead={("orders", 0): (12, 2 * NOW_MS)}, configs=DELAYED)),
         (rules.given_up_without_a_dead_letter, facts([partition(without_dead_letter={"rejected": 2})], configs=DLQ)),
+        (rules.records_are_too_old, facts([partition(archived={"ttl": 2})])),
     ],
     ids=[
         *(
@@ -143,7 +144,7 @@ def test_a_healthy_group_has_no_finding(healthy):
             "all paused ones are held",
         ),
         *("nobody is needed", "a paused record is not taken", "nothing is delivered", "nothing is acquired"),
-        *("no record waits behind it", "a topic since then"),
+        *("no record waits behind it", "a topic since then", "no ttl any more"),
     ],
 )
 def test_a_rule_is_silent_where_nothing_is_to_be_done(rule, given):
