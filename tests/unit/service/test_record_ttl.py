@@ -130,8 +130,8 @@ def test_what_the_log_has_removed_meanwhile_is_not_too_old(running, cluster):
     cluster.move("orders", 100, start=60)
     cluster.timestamps[ORDERS] = {0: 0, NEVER: 60}
     running.service.look_at_groups()
-    partition = running.partitions()[ORDERS]
-    assert (archived(running), partition.removed, partition.end_offset) == ({"ttl": 30}, 25, 60)
+    running.next(max_records=5)
+    assert (archived(running), running.partitions()[ORDERS].removed) == ({"ttl": 30}, 25)
 
 
 def test_a_clock_that_begins_at_1970_gives_up_nothing(running, cluster, monkeypatch):
