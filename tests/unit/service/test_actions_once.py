@@ -6,6 +6,7 @@ import pytest
 from coordinator.admin.admin import Admin
 from coordinator.client.connection import NoAnswer, Unreachable
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.group_keys import PAUSED
 from coordinator.config.secret_files import TOKEN_VARIABLE
 from coordinator.core.commands import actions
 from coordinator.core.log_records import ActionDone
@@ -103,6 +104,7 @@ ACTIONS = {
     "shift": lambda: AlterOffsets(**ONCE, to="shift", value=-7),
     "delete offsets": lambda: DeleteOffsets(**ONCE, topics=("orders",)),
     "configs": lambda: AlterGroupConfigs(**ONCE, set={LIMIT: "7"}),
+    "pause": lambda: AlterGroupConfigs(**ONCE, set={PAUSED: "*"}),
 }
 
 
