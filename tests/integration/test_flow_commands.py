@@ -84,14 +84,14 @@ class World:
 
     def __init__(self, kafka, group, orders, folder):
         self.kafka, self.group, self.orders, self.reached = kafka, group, orders, folder / "reached"
-        self._fault = folder / "sitecustomize.py"
+        self.fault = folder / "sitecustomize.py"
         names = {"localhost:9092": kafka.bootstrap, "billing": group, "orders": orders}
         altered = ({RATE: "200"}, {PAUSED: orders}, {PAUSED: ""})
         self.commands = list(zip(printed_commands(names), altered, strict=True))
         """The words of each printed command, and the configs that it alters; an empty one is unset."""
 
     def begin(self, words):
-        path = os.pathsep.join([str(self._fault.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join([str(self.fault.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "sharegroup", *words]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=-2)
 
@@ -101,10 +101,10 @@ class World:
 
     def break_at(self, step):
         _, at, after = STEPS[step]
-        self._fault.write_text(FAULT.format(**at, after=after, reached=str(self.reached)))
+        self.fault.write_text(FAULT.format(**at, after=after, reached=str(self.reached)))
 
     def mend(self):
-        self._fault.unlink()
+        self.fault.unlink()
         self.reached.unlink()
 
     def configs(self):
@@ -183,3 +183,20 @@ def test_a_printed_command_that_is_killed_acts_once_or_not_at_all(step, world, m
             assert len(world.done() - done_before) == (happened != before)
             world.ended(world.begin(words))
             assert world.configs() == wanted
+
+
+@pytest.mark.slow
+def test_an_owner_killed_before_its_answer_has_paused_once(world, monkeypatch, tmp_path):
+    """The command is on another host. The member, on the owner's host, stays."""
+    monkeypatch.syspath_prepend(tmp_path)  # coordinators have the path of who starts them
+    world.break_at(SHORTEST)
+    with beside_an_owner(world, monkeypatch, tmp_path):
+        world.fault.rename(tmp_path / "fault-of-the-owner")
+        _, (words, altered), _ = world.commands
+        process = world.begin(words)
+        wait_until(world.reached.exists, what="the owner has paused the group")
+        kill_coordinators(tmp_path / "owner")
+        world.ended(process)
+        assert world.configs()[PAUSED] == altered[PAUSED] and len(world.done()) == 1
+        world.ended(world.begin(words))
+        assert world.configs()[PAUSED] == altered[PAUSED]

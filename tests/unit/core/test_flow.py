@@ -20,6 +20,7 @@ from coordinator.core.recent_acquisitions import SECOND_MS, STEP_MS, RecentAcqui
 from coordinator.core.record_codec import decode_record
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import GroupDriver
+from tests.support.quarantine import quarantined_record
 
 
 @given(
@@ -97,6 +98,13 @@ def test_a_pause_is_told_once_a_released_record_is_due() -> None:
     assert (group.acquire(plan, "a").limited_by, asked(group, "c")) == (PAUSED, PAUSED)
     run_began_ms = group.now_ms - 1
     assert group.acquire(plan, "a", began_ms=run_began_ms).limited_by == "", "an AvailableNow run does not get it"
+
+
+def test_a_pause_is_told_where_only_a_quarantined_record_is_left() -> None:
+    group, _ = quarantined_record(2, records=1)
+    group.join("c", query=False)
+    group.run(AlterConfigs(configs={PAUSED: "orders"}))
+    assert asked(group, "c") == PAUSED
 
 
 def test_a_pause_is_told_only_where_its_topic_has_records() -> None:
