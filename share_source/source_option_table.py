@@ -83,7 +83,8 @@ OPTIONS = (
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has Java's.",
+        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has Java's. With "
+        "kafka.client.rack, records come from the replica in that rack (docs/run/brokers.md, Racks).",
         "there they are Java's",
     ),
     Option(

@@ -51,10 +51,11 @@ LOSSLESS: Mapping[str, str] = MappingProxyType(
 """librdkafka's configuration of a producer that neither loses nor doubles records, whatever producer options a
 query has. With enable.idempotence=true, librdkafka refuses other values of the settings that follow it."""
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
-    {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+    {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false", "client.rack": ""}
 )
 """librdkafka's configuration of a consumer that reads partitions assigned by hand. librdkafka assigns none without a
-group id; the consumer never joins that group and commits nothing to it."""
+group id; the consumer never joins that group and commits nothing to it. It reads from leaders, whatever client.rack a
+query has: the end of a follower's log is no proof that a record is missing."""
 READS_ON = NO_ANSWER | frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,

@@ -59,8 +59,10 @@ _DEFAULTS = {
 
 
 def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Config:
-    """Returns librdkafka's configuration of a task's consumers. A consumer is only for tasks with the same one."""
-    return tuple({**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": isolation_level}.items())
+    """Returns librdkafka's configuration of a task's consumers. A consumer is only for tasks with the same one. Tasks
+    alone read in the rack of the user's choice: they know that their records exist, and wait for them."""
+    own = {"isolation.level": isolation_level, "client.rack": kafka_config.get("client.rack", "")}
+    return tuple({**_DEFAULTS, **kafka_config, **BY_OFFSET, **own}.items())
 
 
 MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}

@@ -4,7 +4,7 @@ While cut, the connections there were are gone and new ones are refused, as with
 `silent=True` they stay open and no byte passes, as with a firewall that drops packets; with `silent_so_far=True` so do
 those that there are, and new ones get through; with `records_only=True` a
 connection is gone as soon as records are asked for on it, so that clients know of the cluster and can read nothing.
-With `lacks`, the broker seems to be one that has fewer requests.
+With `lacks`, the broker seems to be one that has fewer requests. `answered` counts the bytes of the broker's answers.
 """
 
 import contextlib
@@ -36,6 +36,7 @@ class TcpProxy:
         self._flowing.set()
         self._without_records = threading.Event()
         self._newest: dict[int, int] = {}
+        self.answered = 0
         self._closed = threading.Event()
         self._accept_in_background()
 
@@ -148,6 +149,8 @@ class TcpProxy:
                     self._flowing.wait()
                     if pair in self._silent:
                         continue  # its bytes are lost
+                    if key.fileobj is server:
+                        self.answered += len(chunk)
                     if lacking and key.fileobj is server:
                         chunk = lacking.answered(chunk)
                     elif lacking:

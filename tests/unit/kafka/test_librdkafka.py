@@ -4,8 +4,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from coordinator.kafka.librdkafka import LONGEST_POLL_S, Silence, is_refused, new_client
+from coordinator.dead_letters.source_records import SourceRecordReader
+from coordinator.kafka.librdkafka import LONGEST_POLL_S, WITHOUT_A_GROUP, Silence, is_refused, new_client
 from coordinator.protocol.errors import InvalidKafkaConfig
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from share_source.executor.consumers import client_config
 from tests.support.imports import ROOT
 
 SECRET = "s3cret"
@@ -125,3 +128,14 @@ def test_debug_lines_of_librdkafka_show_the_secrets_that_the_page_names(capfd: p
     assert {key for key, secret in secrets.items() if secret in lines} <= SHOWN
     page = (ROOT / "docs/run/start-and-stop.md").read_text(encoding="utf-8")
     assert all(f"`kafka.{key}`" in page for key in SHOWN)
+
+
+def test_tasks_read_in_a_rack_and_the_coordinator_from_leaders():
+    """A follower's log may end before a record that the leader has: that is no proof that there is none."""
+    rack = {"client.rack": "r2"}
+    assert dict(client_config(rack, "read_committed"))["client.rack"] == "r2"
+    assert dict(client_config({}, "read_committed"))["client.rack"] == ""
+    assert SourceRecordReader("a:1", rack, read_committed=True)._config["client.rack"] == ""
+    of_state = {"cluster": None, "partitions": 1, "write_timeout_ms": 1, "broker_timeout_ms": 1}
+    state = StateTopic(bootstrap_servers="a:1", kafka_config=rack, **of_state)
+    assert state.client_config(**WITHOUT_A_GROUP)["client.rack"] == ""
