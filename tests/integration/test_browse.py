@@ -13,17 +13,16 @@ import pytest
 from coordinator.admin.waiting_records import Bounds, plan
 from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest, UnknownSharePartition
 from coordinator.protocol.option_errors import MissingOption
-from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from share_source.views.record_rows import read
 from sharegroup import AcknowledgeType, Admin, ShareConsumer, views
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_log import state_log
 from tests.support.standalone import TOKEN, StandaloneProcess, write_secret
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
-STATE_TOPIC = "share-group-state"
 OF_MEMBER = {
     "share.acknowledgement.mode": "explicit",
     "share.auto.offset.reset": "earliest",
@@ -69,14 +68,12 @@ class Group:
         return {row["offset"]: (row["state"], row["deliveryCount"]) for row in self.rows(**bounds)}
 
     def state_log(self):
-        """What the SQLite file holds, or the ends of the state topic."""
+        """What the SQLite file holds, or the records of the state topic."""
         kind, _, path = self._store.partition(":")
         if kind == "sqlite":
             with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
                 return list(file.iterdump())
-        cluster = KafkaCluster(self.kafka.bootstrap, {}, 15_000)
-        partitions = cluster.topics([STATE_TOPIC])[STATE_TOPIC].partitions
-        return cluster.offsets([(STATE_TOPIC, number) for number in range(partitions)], LATEST)
+        return state_log(self.kafka.bootstrap)
 
     def described(self):
         with Admin(self.conf) as admin:
@@ -102,7 +99,7 @@ def begin(kafka, topic, unique, runtime, tmp_path):
 
 
 @pytest.mark.parametrize("store", ["kafka", "sqlite"])
-def test_records_are_shown_with_their_states_and_nothing_is_written(begin, store):
+def test_records_are_shown_with_their_states_and_nothing_is_written(begin, store, tmp_path):
     group = begin(store)
     before = group.state_log(), group.described()
     rows = group.rows()
@@ -112,10 +109,13 @@ def test_records_are_shown_with_their_states_and_nothing_is_written(begin, store
     assert (held["topic"], held["partition"], held["group"]) == (group.orders, 0, group.name)
     assert held["memberId"] and held["lockDeadline"] and released["notBefore"] and not waiting["memberId"]
     assert (group.state_log(), group.described()) == before
+    if store == "kafka":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
+            assert group.states() == STATES, "on a host that is not the owner's"
     kill_coordinators()
-    before = group.state_log()
     assert group.states() == STATES, "no coordinator runs"
-    assert group.state_log() == before
+    assert group.state_log() == before[0]
 
 
 def test_bounds_choose_topics_partitions_offsets_states_and_a_number(begin):

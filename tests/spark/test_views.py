@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from sharegroup import AcknowledgeType, ShareConsumer, views
+from tests.support.kafka_log import state_log
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
@@ -137,3 +138,54 @@ def test_the_view_records_reads_in_tasks_and_acquires_nothing(kafka, group, shar
     ]
     assert (tasks, [tuple(row) for row in rows]) == (1, [tuple(row) for row in all_rows[1:3]])
     assert views.in_flight(conf, name).to_pylist() == before
+
+
+COUNTED = """
+import threading, time
+import psutil
+
+def run(spark, options):
+    most, done = {}, threading.Event()
+
+    def sample():
+        while not done.wait(0.05):
+            for each in psutil.Process().children(recursive=True):
+                try:
+                    if "python" in each.name():
+                        most[each.pid] = max(most.get(each.pid, 0), each.memory_info().rss)
+                except psutil.Error:
+                    pass
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    began_s = time.monotonic()
+    frame = spark.read.format("sharegroup").options(**options).option("view", "records").load()
+    (row,) = frame.selectExpr("count(*)", "sum(length(value))").collect()
+    took_s = time.monotonic() - began_s
+    done.set()
+    sampler.join()
+    return list(row), took_s, sorted(most.values())
+"""
+MIB = 2**20
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_million_waiting_records_are_browsed_in_bounded_memory(kafka, topic, unique, program):
+    """The values have 500 MB. No Python process, neither the driver's nor a task's, takes as much."""
+    orders, name = topic("orders", 2), unique("group")
+    kafka.produce(orders, numbers(4), partition=0)
+    conf = {"bootstrap.servers": kafka.bootstrap}
+    with ShareConsumer({**conf, "group.id": name, "share.auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe([orders])
+        wait_until(lambda: consumer.poll(1.0), what="records come")
+    # A member would acquire some of these ahead.
+    for partition in (0, 1):
+        kafka.produce(orders, [b"x" * 500] * 500_000, partition=partition)
+    before = state_log(kafka.bootstrap)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": name}
+    (count, size), took_s, peaks = program().run(COUNTED, options=options)
+    print(f"{count:,} records, {size:,} bytes in {took_s:.1f} s; MiB by process: {[peak // MIB for peak in peaks]}")
+    assert 1_000_000 <= count <= 1_000_004, "the consumer may have accepted the first four"
+    assert max(peaks) < 450 * MIB
+    assert state_log(kafka.bootstrap) == before

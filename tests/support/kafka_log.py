@@ -37,3 +37,16 @@ def messages_of(
     finally:
         consumer.close()
     return sorted(found, key=lambda each: (each.partition() or 0, each.offset() or 0))
+
+
+OWNER = b"\x00\x66"
+"""The keys of owner records begin so: an owner writes one every few seconds, whatever its groups do."""
+
+
+def state_log(bootstrap: str, topic: str = "share-group-state") -> list[tuple[int, int, bytes]]:
+    """The state topic's records as (partition, offset, key), without those of owners."""
+    return [
+        (each.partition() or 0, each.offset() or 0, each.key() or b"")
+        for each in messages_of(bootstrap, topic)
+        if not (each.key() or b"").startswith(OWNER)
+    ]
