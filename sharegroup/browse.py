@@ -16,6 +16,8 @@ from sharegroup.progress_bar import console, plain_table
 
 BROWSED, MOST_BROWSED = 20, 10_000
 """A list has up to BROWSED records, unless --max-records says otherwise. It can't have more than MOST_BROWSED."""
+IN_A_TABLE = 80
+"""A table has up to this many bytes of a key and a value; JSON has MOST_BYTES, also of a header."""
 _CAPITAL = re.compile("[A-Z]")
 
 
@@ -39,13 +41,6 @@ _CAPITAL = re.compile("[A-Z]")
     show_default=True,
     help="Records, at most.",
 )
-@click.option(
-    "--max-bytes",
-    type=Whole("bytes", min=1),
-    default=MOST_BYTES,
-    show_default=True,
-    help="Bytes of a key, a value and a header that are shown, at most.",
-)
 @JSON_OPTION
 def browse(
     cluster: Cluster,
@@ -56,7 +51,6 @@ def browse(
     to_offset: int | None,
     states: str | None,
     max_records: int,
-    max_bytes: int,
     as_json: bool,
 ) -> None:
     """Show the records of a group that are not done, with key, value and state. None is acquired.
@@ -86,9 +80,9 @@ def browse(
         max_records=max_records,
     )
     with opened(*cluster) as admin:
-        found = first_records(
-            admin, kafka_config(settings(*cluster)), group, bounds, lambda row: as_object(row, max_bytes)
-        )
+        most_bytes = MOST_BYTES if as_json else IN_A_TABLE
+        config = kafka_config(settings(*cluster))
+        found = first_records(admin, config, group, bounds, lambda row: as_object(row, most_bytes))
     if as_json:
         print_json({"group_id": group, "read_from": found.read_from, "records": found.rows, "more": found.more})
     else:

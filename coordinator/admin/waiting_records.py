@@ -61,12 +61,6 @@ class Bounds:
         if self.max_records is not None and self.max_records < 1:
             raise InvalidRequest(what=f"{self.max_records} records can't be shown: ask for 1 at least.")
 
-    @property
-    def offsets_at_once(self) -> int:
-        return (
-            OFFSETS_AT_ONCE if self.max_records is None else min(max(self.max_records, LEAST_AT_ONCE), OFFSETS_AT_ONCE)
-        )
-
     def has(self, topic: str, partition: int) -> bool:
         named = self.partitions.get(topic)
         return not self.partitions or (named is not None and (not named or partition in named))
@@ -104,14 +98,15 @@ def plan(admin: Admin, kafka_config: Mapping[str, str], group_id: str, bounds: B
     topics = cluster.topics(topic for topic, _ in wanted)
     ends = cluster.offsets(wanted, LATEST, read_committed=level == "read_committed")
 
+    most = min(max(bounds.max_records or OFFSETS_AT_ONCE, LEAST_AT_ONCE), OFFSETS_AT_ONCE)
+
     def pieces() -> Iterator[Piece]:
         for place, each in wanted.items():
             now = topics.get(each.topic)
             if now is None or each.topic_id not in (now.topic_id or each.topic_id, derived_topic_id(each.topic)):
                 logger.warning(_GONE, *place, group_id)
                 continue
-            runs = _runs(admin, group_id, each, bounds, ends.get(place, 0))
-            yield from _cut(runs, bounds.offsets_at_once)
+            yield from _cut(_runs(admin, group_id, each, bounds, ends.get(place, 0)), most)
 
     return Plan(group_id, level, pieces(), description.read_from)
 
