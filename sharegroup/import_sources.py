@@ -18,7 +18,7 @@ from coordinator.admin.admin import Admin
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.admin_messages import GroupPosition, PartitionPosition, PositionRun
-from coordinator.protocol.errors import DeadLettersNotWritten, GroupNotEmpty, InvalidImport, MembersNotKnown
+from coordinator.protocol.errors import GroupNotEmpty, InvalidImport, MembersNotKnown
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -42,7 +42,6 @@ OF_PLANS = (
     "{count} record(s) of batches that queries did not complete there are delivered here: complete the last batches "
     "first (sharegroup.complete_run), and begin the queries with a new checkpointLocation here."
 )
-GONE = "{count} share partition(s) of topics that do not exist any more are left out."
 AGAIN = "Batch {number} began and was not committed: its records are delivered here once more."
 Read = tuple[GroupPosition, tuple[str, ...]]
 """A position, and notes about it."""
@@ -67,16 +66,15 @@ class Sources:
         if self._epoch_without_members(native) != epoch:
             raise self._refused(f"share group {native} had members while it was read: stop them, and try again.")
         names = self._names()
-        found, gone = [], 0
+        found = []
         for (topic_id, index), state in sorted(states.items()):
             topic = names.get(topic_id)
-            gone += topic is None and not self._topics
             if topic is None or state.start_offset is None:
                 continue
             runs = tuple(self._native_run(topic, index, batch) for batch in state.state_batches)
             at = PartitionPosition(topic=topic, topic_id=topic_id, partition=index, start=state.start_offset, runs=runs)
             found.append(at)
-        return GroupPosition(partitions=tuple(found)), (GONE.format(count=gone),) if gone else ()
+        return GroupPosition(partitions=tuple(found)), ()
 
     def consumer_group(self, consumers: str) -> Read:
         """The committed offsets of a consumer group. Raises InvalidImport: there is no such group, or it has members,
@@ -127,7 +125,7 @@ class Sources:
         Raises:
             GroupIdNotFound: that store has no such group.
             GroupNotEmpty, MembersNotKnown: it has members there, or may have.
-            DeadLettersNotWritten: records wait there for their dead letters."""
+            InvalidImport: records wait there for their dead letters."""
         with Admin({**self._conf, "share.state.store": name}) as admin:
             found = admin.position(self._group_id)
         if found.members:
@@ -136,7 +134,8 @@ class Sources:
             how = {"members": found.unheard, "wait_ms": found.wait_ms, "force": ""}
             raise MembersNotKnown(group_id=self._group_id, **how)
         if found.archiving:
-            raise DeadLettersNotWritten(group_id=self._group_id, count=found.archiving)
+            reason = f"{found.archiving:,} record(s) wait there for their dead letters: let the coordinator write them."
+            raise self._refused(reason)
         kept = tuple(each for each in found.partitions if each.topic in (self._topics or {each.topic}))
         notes = (OF_PLANS.format(count=f"{found.of_plans:,}"),) if found.of_plans else ()
         return GroupPosition(partitions=kept, configs=found.configs), notes
@@ -170,10 +169,8 @@ class Sources:
         if epoch is None:
             raise self._refused(f"Kafka has no share group {native}.")
         if members:
-            reason = (
-                f"share group {native} has {len(members)} member(s): stop them, and wait until the brokers show it as "
-            )
-            raise self._refused(f"{reason}Empty (kafka-share-groups.sh --describe --state).")
+            reason = f"share group {native} has {len(members)} member(s): stop them, and wait until it is Empty"
+            raise self._refused(f"{reason} (kafka-share-groups.sh --describe --state).")
         return epoch
 
     def _native_states(self, native: str) -> dict[tuple[str, int], ShareSnapshotValue]:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from coordinator.protocol.admin_messages import PositionRun
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from sharegroup.__main__ import run
+from sharegroup.import_sources import Sources
 from tests.support.command_line import mistake
 from tests.support.waiting import wait_until
 
@@ -211,6 +212,36 @@ def test_a_checkpoint_that_names_no_start_is_refused(kafka, orders, topic, check
     assert "has: none." in mistake([*command, str(folder)], capsys)
     (folder / "offsets" / "0").write_text("v2")
     assert "is of another version than v1" in mistake([*command, str(folder)], capsys)
+
+
+def test_a_source_that_changes_meanwhile_is_refused(kafka, orders, checkpoint, unique, monkeypatch, capsys):
+    group, folder = unique("billing"), checkpoint(*[[json.dumps({orders: {"0": end}})] for end in (3, 5)])
+    read = Sources.checkpoint
+
+    def read_and_go_on(sources, path):
+        found = read(sources, path)
+        (folder / "commits" / "1").write_text("v1\n{}")  # the query still runs
+        return found
+
+    monkeypatch.setattr(Sources, "checkpoint", read_and_go_on)
+    command = ["import", "--bootstrap-server", kafka.bootstrap, "--group", group, "--from-checkpoint", str(folder)]
+    assert "InvalidImport: " in (said := mistake([*command, "--execute"], capsys))
+    assert "the source changed while it was read" in said
+    assert run([*command, "--execute"]) == 0
+
+
+def test_records_that_wait_for_dead_letters_prevent_a_move(kafka, orders, unique, tmp_path, capsys):
+    group, store = unique("billing"), f"sqlite:{tmp_path / 'state.db'}"
+    dead = kafka.create_topic(unique("dead"))
+    conf = of_member(kafka, group, **{"share.state.store": store, "errors.deadletterqueue.topic.name": dead})
+    with ShareConsumer(conf) as consumer:
+        consumer.subscribe([orders])
+        for message in polled(consumer):
+            consumer.acknowledge(message, REJECT)
+        kafka.delete_topic(dead)
+        consumer.commit_sync(30)
+    command = ["import", "--bootstrap-server", kafka.bootstrap, "--group", group, "--from-store", store, "--wait"]
+    assert "record(s) wait there for their dead letters" in mistake(command, capsys)
 
 
 def test_one_source_is_named(kafka, capsys):

@@ -29,7 +29,7 @@ def read_position(group: ShareGroup, command: ReadPosition, now_ms: int) -> Grou
         configs=dict(group.configs),
         members=len(group.sessions),
         unheard=len(group.unheard),
-        wait_ms=max(0, group.deadlines_extended_until_ms - now_ms + 1),
+        wait_ms=max(0, group.deadlines_extended_until_ms - now_ms + 1) if group.unheard else 0,
         archiving=group.waiting_for_dead_letters,
         of_plans=sum(sum(each.runs.carried.values()) for each in current),
     )
