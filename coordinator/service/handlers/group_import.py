@@ -12,6 +12,7 @@ import msgspec
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.core.commands.import_position import ImportPosition
+from coordinator.core.commands.membership import alter_configs
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import Altered, ImportGroup, PartitionPosition
 from coordinator.protocol.errors import GroupExists, InvalidImport, UnknownPartition, UnknownTopic
@@ -43,12 +44,15 @@ def import_group(groups: Groups, cluster: KafkaCluster, limits: GroupLimits, req
 
     def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
         limits.check_new(request.group_id)
+        alter = AlterConfigs(configs=request.configs)
+        alter_configs(group, alter, 0)  # checked first: a refused import changes nothing
+        reply = yield from ask(ImportPosition(partitions=partitions, execute=False))
         if request.execute:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
-            yield from ask(AlterConfigs(configs=request.configs))
+            yield from ask(alter)
             starts = {TopicIdPartition(each.topic, each.topic_id, each.partition): each.start for each in partitions}
             yield from initialize(group, starts)
-        reply = yield from ask(ImportPosition(partitions=partitions, execute=request.execute))
+            reply = yield from ask(ImportPosition(partitions=partitions, execute=True))
         return msgspec.structs.replace(reply, notes=notes)
 
     create: Transaction[Altered] = transaction

@@ -107,6 +107,8 @@ def test_a_start_below_the_log_is_moved_and_said(running):
         ({"partitions": (changed(AT_TWO, runs=(PositionRun(3, 10, "ARCHIVED"),)),)}, InvalidImport, "at offset 11"),
         ({"partitions": (changed(AT_TWO, topic_id="old"),)}, InvalidImport, "was deleted and created anew"),
         ({"partitions": ()}, InvalidImport, "no position in any topic"),
+        ({"partitions": (AT_TWO, AT_TWO)}, InvalidImport, "is there twice"),
+        ({"partitions": (changed(AT_TWO, runs=(PositionRun(3, 3, "ACQUIRED"),)),)}, InvalidImport, "is no state"),
         ({"partitions": (changed(AT_TWO, topic="nope"),)}, UnknownTopic, "nope"),
         ({"partitions": (changed(AT_TWO, partition=7),)}, UnknownPartition, "7"),
         ({"configs": {"share.nonsense": "1"}}, UnknownConfig, "share.nonsense"),
