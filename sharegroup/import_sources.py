@@ -126,7 +126,8 @@ class Sources:
             GroupIdNotFound: that store has no such group.
             GroupNotEmpty, MembersNotKnown: it has members there, or may have.
             InvalidImport: records wait there for their dead letters."""
-        with Admin({**self._conf, "share.state.store": name}) as admin:
+        conf = {key: value for key, value in self._conf.items() if not key.startswith("share.coordinator.")}
+        with Admin({**conf, "share.state.store": name}) as admin:
             found = admin.position(self._group_id)
         if found.members:
             raise GroupNotEmpty(group_id=self._group_id, members=found.members, force=".")

@@ -167,6 +167,9 @@ def test_a_group_moves_from_a_file_to_the_topic(kafka, orders, unique, told, tmp
     assert exported.out == f"{orders},0,0\n"
     assert "5 record(s) beyond the start offsets are done here" in exported.err
     assert json.loads(told("export", "--group", group, "--json").out) == {orders: {"0": 0}}
+    back = f"share.state.store=sqlite:{tmp_path / 'back.db'}"
+    moved = told("import", "--group", group, "--from-store", "kafka", "--execute", "--command-property", back)
+    assert moved.out == done.out
     assert {at for _, at in drained(kafka, group, orders, RECORDS - 5)} == {0, *range(6, RECORDS)}
 
 
