@@ -59,9 +59,9 @@ class PsycopgMissing(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class QueryNotKnown(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """append_once() does not know the query of the batch that it is to append once: {reason}. Call it in foreachBatch,
-    with the rows and the batch_id of that call. With Spark Connect, or in another session of the application than its
-    first, set the option checkpointLocation to that of the query, or use merge_once()."""
+    """append_once() does not know the query of the batch: {reason}. Call it in foreachBatch, with the rows and the
+    batch_id of that call. With Spark Connect, or in another session of the application than its first, set the option
+    checkpointLocation to that of the query, or use merge_once()."""
 
 
 class BatchAppendedTwice(ShareGroupError, kafka_error="INVALID_REQUEST"):

@@ -1,7 +1,7 @@
 """``append_once`` and ``merge_once``: write the accepted rows of a batch into a table once, whatever is killed when.
 
-Rule: what is wrong with rows or table is named before anything is computed. Then the rows are computed once,
-acknowledged, and written in one commit. The acknowledgement declares what that commit does on a replay."""
+Rule: the rows are computed once, acknowledged, and then written in one commit. The acknowledgement declares what that
+commit does on a replay. What is wrong with rows or table is named before."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def append_once(df: DataFrame, batch_id: int, table: str, options: Options = Non
     the table has this batch of the query already.
 
     For foreachBatch, where ``df`` is the batch with the column ``acknowledgement`` and the columns of the table, a name
-    as in SQL; other columns are not written. ``options`` are those of ``acknowledge``; ``outputOnReplay`` is ``skips``.
-    With Spark Connect they need the query's ``checkpointLocation``.
+    as in SQL. ``options`` are those of ``acknowledge``; with Spark Connect they need ``checkpointLocation``.
 
     Raises:
-        TypeError, NoSinkOptions, MissingColumn, WrongColumn: see ``acknowledge``; a column of the table is missing.
+        TypeError, NoSinkOptions, MissingColumn, WrongColumn: see ``acknowledge``; or a column of the table is missing.
         TableNotOpened, TableUnfit: the table is missing, or can't be appended to once.
         QueryNotKnown: ``df`` is of no running query, or of another batch.
         BatchAppendedTwice: another call for this batch has written the table.
@@ -42,13 +41,13 @@ def append_once(df: DataFrame, batch_id: int, table: str, options: Options = Non
     _check(df, batch_id, options, "append_once")
     target = SparkTable.open(df.sparkSession, table, "append_once")
     columns = _columns(df, target)
-    query_id, run_id = _query_of(df.sparkSession, batch_id, options or {})
-    if _appended.get((query_id, run_id, table)) == batch_id:
+    run = (*_query_of(df.sparkSession, batch_id, by_lower_name(options or {})), table)
+    if _appended.get(run) == batch_id:
         raise BatchAppendedTwice(table=table, batch_id=batch_id)
     with _acknowledged(df, batch_id, options, "skips") as rows:
         accepted = rows.where(f"{ACKNOWLEDGEMENT} = 'accept'").select(*map(quoted, columns))
-        target.append(accepted, query_id, batch_id)
-    _appended[query_id, run_id, table] = batch_id
+        target.append(accepted, run[0], batch_id)
+    _appended[run] = batch_id
 
 
 def merge_once(
@@ -57,9 +56,8 @@ def merge_once(
     """Acknowledge the rows of ``df``, then bring the table to their outcomes: it has a row of each accepted record, and
     none of any other record of ``df``, whatever earlier attempts and other queries have written.
 
-    For foreachBatch, as ``append_once``; the table has the columns ``topic``, ``partition`` and ``offset``, and
-    ``outputOnReplay`` is ``replaces``. ``database``: the connection string of a database of PostgreSQL that has the
-    table; the driver then needs psycopg.
+    For foreachBatch, as ``append_once``; the table has the columns ``topic``, ``partition`` and ``offset``.
+    ``database``: the connection string of a database of PostgreSQL, whose table is written with psycopg.
 
     Raises:
         TypeError, NoSinkOptions, MissingColumn, WrongColumn, TableNotOpened, TableUnfit: see ``append_once``.
@@ -105,21 +103,20 @@ def _acknowledged(df: DataFrame, batch_id: int, options: Options, on_replay: str
         yield decided.na.fill("accept", [ACKNOWLEDGEMENT])
 
 
-def _query_of(session: SparkSession, batch_id: int, options: Mapping[str, object]) -> tuple[str, str]:
-    """Returns the ids of the query and its run whose batches have this session: each query has a session of its own,
-    and a thread may have another query's local properties. Else the query is that of ``checkpointLocation``, and the
-    run's id is empty. Raises QueryNotKnown."""
+def _query_of(session: SparkSession, batch_id: int, options: dict[str, str]) -> tuple[str, str]:
+    """Returns the ids of the query and its run: of the running query whose batches have this session, which is its own.
+    A thread may have the local properties of another query. Else the query is that of ``checkpointLocation``, without a
+    run's id. Raises QueryNotKnown."""
     from pyspark.sql import SparkSession as Sessions
 
+    checkpoint = options.get("checkpointlocation", "")
     with suppress(Exception):  # Spark Connect has no Java, and py4j raises errors of its own
         active: Any = Sessions.builder.getOrCreate().streams.active
         running = [each._jsq.streamingQuery() for each in active]
         (query,) = (each for each in running if each.sparkSessionForStream().equals(session._jsparkSession))
-        ids = str(query.id()), str(query.runId())
-        options = {}
+        checkpoint = ""
         if query.lastExecution().currentBatchId() == batch_id:
-            return ids
-    checkpoint = by_lower_name(options).get("checkpointlocation", "")
+            return str(query.id()), str(query.runId())
     if not checkpoint:
         raise QueryNotKnown(reason=f"no running query is at batch {batch_id} with these rows")
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from share_sink.decided_rows import RECORD
 from share_sink.errors import PsycopgMissing, TableNotOpened
+from share_sink.tables.spark_table import quoted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -22,8 +23,7 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' OR
 
 @dataclass(frozen=True)
 class PostgresTable:
-    """A table that is there. ``name``: as in PostgreSQL's SQL. ``columns``: whether the rows need the column. Those
-    that PostgreSQL computes are left out."""
+    """A table that is there. ``name``: as in PostgreSQL's SQL. ``columns``: whether the rows need the column."""
 
     database: str = field(repr=False)
     oid: int
@@ -32,8 +32,7 @@ class PostgresTable:
 
     @classmethod
     def open(cls, database: str, table: str) -> PostgresTable:
-        """Returns the table, a name as in SQL. Raises PsycopgMissing; TableNotOpened if the database has no such
-        table."""
+        """Returns the table, a name as in SQL. Raises PsycopgMissing; TableNotOpened if there is no such table."""
         with _connect(database) as connection:
             names = "SELECT to_regclass(%s)::oid::bigint, to_regclass(%s)::text"
             oid, name = connection.execute(names, [table, table]).fetchone() or (None, "")
@@ -43,8 +42,9 @@ class PostgresTable:
 
     def merge(self, rows: DataFrame, columns: Sequence[str]) -> None:
         """Bring the table to the outcomes of the rows, whose last column is the outcome."""
-        names = ", ".join(map(_quoted, columns))
-        same = " AND ".join(f"t.{each} = d.{each}" for each in map(_quoted, columns) if each.lower()[1:-1] in RECORD)
+        names = ", ".join(quoted(name, '"') for name in columns)
+        keys = [quoted(name, '"') for name in columns if name.lower() in RECORD]
+        same = " AND ".join(f"t.{key} = d.{key}" for key in keys)
         none = f"SELECT {names}, '' AS sharegroup_outcome FROM {self.name} WITH NO DATA"  # noqa: S608 - quoted names
         accepted = f"SELECT {names} FROM pg_temp.decided WHERE sharegroup_outcome = 'accept'"  # noqa: S608
         with _connect(self.database) as connection, connection.cursor() as cursor:
@@ -55,10 +55,6 @@ class PostgresTable:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [self.oid])  # one writer at a time
             cursor.execute(f"DELETE FROM {self.name} AS t USING pg_temp.decided AS d WHERE {same}")  # noqa: S608
             cursor.execute(f"INSERT INTO {self.name} ({names}) {accepted}")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _connect(database: str) -> Connection:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ CONFLICTS = re.compile(
     r"|Found (new )?conflicting|[Mm]issing (required|data) files"
 )
 """Errors that say: another write was first, and this one has changed nothing."""
-WAP_ID = "spark.wap.id"
 ICEBERG_NEEDS = {
     "append_once": ("write.wap.enabled", "false", "true"),
     "merge_once": ("write.merge.isolation-level", "serializable", "serializable"),
@@ -65,8 +64,7 @@ class SparkTable:
             raise TableUnfit(table=name, reason=f"it is {kind}", instead=instead)
         if kind == "iceberg":
             key, default, needed = ICEBERG_NEEDS[call]
-            properties = {row[0]: row[1] for row in session.sql(f"SHOW TBLPROPERTIES {name}").collect()}
-            found = properties.get(key, default)
+            found = {row[0]: row[1] for row in session.sql(f"SHOW TBLPROPERTIES {name}").collect()}.get(key, default)
             if found.lower() != needed:
                 reason = f"its {key} is {found}, with which Iceberg may write a record twice"
                 instead = f"Run ALTER TABLE {name} SET TBLPROPERTIES ('{key}' = '{needed}')"
@@ -96,7 +94,7 @@ class SparkTable:
             """  # noqa: S608 - a person's own table
         rows.createOrReplaceTempView(view)
         try:
-            self._until_no_other_was_first(lambda: self.session.sql(statement))
+            self._until_no_other_was_first(statement)
         finally:
             self.session.catalog.dropTempView(view)
 
@@ -105,34 +103,32 @@ class SparkTable:
         refuses an id that the table has."""
         mark = uuid.uuid4().hex
         with _staging:  # the setting is that of all threads of the session
-            self.session.conf.set(WAP_ID, batch)
+            self.session.conf.set("spark.wap.id", batch)
             try:
                 rows.writeTo(self.name).option("snapshot-property.sharegroup.write", mark).append()
             finally:
-                self.session.conf.unset(WAP_ID)
+                self.session.conf.unset("spark.wap.id")
         staged = f"SELECT snapshot_id FROM {self.name}.snapshots WHERE summary['sharegroup.write'] = '{mark}'"  # noqa: S608
         ((snapshot,),) = self.session.sql(staged).collect()
         table = self.name.replace("'", "\\'")
         publish = f"CALL {quoted(self.catalog)}.system.cherrypick_snapshot('{table}', {snapshot})"
         try:
-            self._until_no_other_was_first(lambda: self.session.sql(publish))
+            self._until_no_other_was_first(publish)
         except Exception as error:  # py4j's too
             if "Duplicate request to cherry pick wap id" not in str(error):
                 raise
 
-    def _until_no_other_was_first(self, write: Callable[[], object]) -> None:
-        """Call ``write``, again after a conflict, with the table as it is then: Iceberg's catalogs keep it for 30 s."""
-
-        def on_newest() -> None:
-            if self.kind == "iceberg":
-                self.session.sql(f"REFRESH TABLE {self.name}")
-            write()
-
+    def _until_no_other_was_first(self, write: str) -> None:
+        """Run the statement, again after a conflict, with the table as it is then: Iceberg's catalogs keep it 30 s."""
         is_conflict = retry_if_exception(lambda error: CONFLICTS.search(str(error)) is not None)
         wait, stop = wait_random_exponential(0.5, max=8), stop_after_attempt(TRIES)
-        Retrying(retry=is_conflict, stop=stop, wait=wait, reraise=True)(on_newest)
+        refresh = [f"REFRESH TABLE {self.name}"] if self.kind == "iceberg" else []
+        for attempt in Retrying(retry=is_conflict, stop=stop, wait=wait, reraise=True):
+            with attempt:
+                for statement in (*refresh, write):
+                    self.session.sql(statement)
 
 
-def quoted(name: str) -> str:
-    """Returns the identifier as in Spark's SQL."""
-    return f"`{name.replace('`', '``')}`"
+def quoted(name: str, mark: str = "`") -> str:
+    """Returns the identifier as in SQL."""
+    return mark + name.replace(mark, 2 * mark) + mark

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +17,13 @@ import pytest
 from sharegroup.demo.orders import is_broken, record_of
 from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe, forget_clients
-from tests.support.imports import python_path
+from tests.support.imports import ROOT, python_path
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.ports import free_ports
 from tests.support.readme import readme_program, until_idle
 from tests.support.share_job import numbers
 from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S, kill_processes
+from tests.support.table_formats import DELTA, TableFormat
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
@@ -59,6 +60,51 @@ def nothing(batch, batch_id):
 
 writer = numbers.writeStream.foreachBatch(each if way == "each" else nothing)
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
+"""
+
+TABLES = """
+import sys
+import sharegroup
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+
+servers, topic, folder = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "kafka.group.id": "group-" + topic}
+checkpoint, table, said = f"{folder}/checkpoint", f"delta.`{folder}/{topic}`", []
+spark = SparkSession.builder.getOrCreate()
+spark.sql(f"CREATE TABLE IF NOT EXISTS {table} (topic STRING, partition INT, offset LONG, number INT) USING delta")
+merged = f"delta.`{folder}/merged-{topic}`"
+spark.sql(f"CREATE TABLE IF NOT EXISTS {merged} (topic STRING, partition INT, offset LONG, number INT) USING delta")
+rows = spark.readStream.format("sharegroup").options(**options).option("subscribe", topic)
+rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1_000).load()
+
+def each(batch, batch_id):
+    rows = batch.selectExpr("*", "int(string(value)) number", "if(offset % 10 = 3, 'reject', 'accept') acknowledgement")
+    try:
+        sharegroup.append_once(rows, batch_id, table, options)
+    except sharegroup.ShareGroupError as error:
+        assert type(error).__name__ == "QueryNotKnown", error
+    else:
+        raise AssertionError("append_once needs the checkpoint")
+    with sharegroup.decide(rows) as decided:
+        sharegroup.append_once(decided, batch_id, table, {**options, "checkpointLocation": checkpoint})
+        sharegroup.merge_once(decided, batch_id, merged, options)
+    if not batch_id and not batch.sparkSession.catalog.tableExists("failed"):
+        batch.sparkSession.sql("CREATE TABLE failed (n INT) USING parquet")
+        raise ConnectionError("a batch that is written fails")
+
+def run():
+    writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+try:
+    run()
+except Exception as error:
+    assert "a batch that is written fails" in str(error), error
+    run()
+    for name in (table, merged):
+        print(name.split("/")[-1][:6], sorted(row.number for row in spark.table(name).collect()) == [
+            number for number in range(2_000) if number % 10 != 3])
 """
 
 KEPT = """
@@ -106,7 +152,8 @@ except Exception as error:
 class Server:
     """The server, and the clients that a test runs against it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tables: TableFormat | None = None) -> None:
+        """``tables``: a format, with the Spark that has a release of it."""
         self.folder = folder
         (port,) = free_ports(1)
         java = " ".join((f"-Djava.io.tmpdir={folder}", *SPARK_OPTIONS))
@@ -117,7 +164,11 @@ class Server:
             "spark.sql.warehouse.dir": folder / "warehouse",
             "spark.driver.extraJavaOptions": java,
         }
-        self._environment = {**os.environ, "PYTHONPATH": python_path(), "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED)}
+        path = python_path()
+        if tables is not None:
+            config |= {**tables.settings, "spark.jars": tables.jar_files()}
+            path = os.pathsep.join([str(ROOT / ".build" / f"pyspark-{tables.spark}"), path])
+        self._environment = {**os.environ, "PYTHONPATH": path, "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED)}
         self._log = (folder / "server.log").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.connect_server", str(port)] + [f"{k}={v}" for k, v in config.items()],
@@ -147,14 +198,23 @@ class Server:
         self._log.close()
 
 
+@contextmanager
+def serving(tables=None):
+    """A server, in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="sgc-"))
+    started = Server(folder, tables)
+    try:
+        yield started
+    finally:
+        started.close()
+        forget_clients()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def server(runtime_dir):
-    folder = Path(tempfile.mkdtemp(prefix="sgc-"))
-    started = Server(folder)
-    yield started
-    started.close()
-    forget_clients()
-    shutil.rmtree(folder, ignore_errors=True)
+    with serving() as started:
+        yield started
 
 
 def written(folder: Path) -> list[dict]:
@@ -200,6 +260,18 @@ def test_outcomes_by_row_of_foreach_batch_from_a_client(kafka, topic, server):
     assert {letter.said["message"] for letter in found} == {"ends with 3"}
     accepted = sorted(row["number"] for row in written(server.folder / "output" / orders))
     assert accepted == [number for number in range(RECORDS) if number % 10 != 3]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+def test_tables_have_a_batch_of_a_client_once(kafka, topic, runtime_dir):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(RECORDS))
+    with serving(DELTA) as server:
+        client = server.client(TABLES, kafka.bootstrap, orders, str(server.folder))
+        said = client.communicate(timeout=900)[0]
+    assert client.returncode == 0, said
+    assert said.count(" True\n") == 2, said
 
 
 @pytest.mark.soak

@@ -13,12 +13,12 @@ from tests.support.dead_letters import read_dead_letters
 from tests.support.postgres import PostgresServer, programs
 from tests.support.share_job import numbers
 from tests.support.spark_runs import kill_run, runs_folder
-from tests.support.table_formats import DELTA, ICEBERG, MERGE_ON_READ, RUN_TIMEOUT_S, TableFormat, start_with
+from tests.support.table_formats import APPENDED, DELTA, ICEBERG, MERGE_ON_READ, RUN_TIMEOUT_S, TableFormat, start_with
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
-RECORDS, BATCH = 1_000, 250
+RECORDS, BATCH = 1_000, 80
 REJECTED = {str(number) for number in range(RECORDS) if number % 7 == 3}
 RUNS_TO_THE_END = 6
 
@@ -74,32 +74,40 @@ def options(kafka, topic, unique):
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(BATCH),
         "share.release.backoff.ms": "0",
+        "share.delivery.count.limit": "10",  # else so many kills of one batch isolate its records
     }
     kafka.produce(orders, numbers(RECORDS))
     return options
 
 
+MERGE_KILLS = [("before", 2), ("between", 1), ("writing", 2), ("committed", 2), ("staged", 1), ("after", 2)]
+MERGE_KILLS += [("between", 2), ("writing", 1), ("committed", 1), ("after", 1)]
+APPEND_KILLS = [("before", 2), ("between", 1), ("writing", 2), ("after", 2), ("between", 2), ("after", 2)]
+APPEND_KILLS += [("writing", 2), ("before", 2), ("after", 2), ("between", 2)]
+"""No batch that may be in the table is killed again: isolation would cut it, and what is cut away is appended twice."""
+STAGED_KILLS = [*APPEND_KILLS[:3], ("committed", 2), *APPEND_KILLS[4:7], ("staged", 2), *APPEND_KILLS[8:]]
 FUNCTIONS = {
-    "merge-delta": ("merge", DELTA),
-    "append-delta": ("append", DELTA),
-    "merge-iceberg": ("merge", ICEBERG),
-    "merge-iceberg-on-read": ("merge", MERGE_ON_READ),
+    "merge-delta": ("merge", DELTA, MERGE_KILLS),
+    "append-delta": ("append", DELTA, APPEND_KILLS),
+    "merge-iceberg": ("merge", ICEBERG, MERGE_KILLS),
+    "merge-iceberg-on-read": ("merge", MERGE_ON_READ, MERGE_KILLS),
+    "append-iceberg": ("append", APPENDED, STAGED_KILLS),
 }
 
 
-@pytest.mark.parametrize(("function", "table_format"), FUNCTIONS.values(), ids=FUNCTIONS)
-def test_killed_runs_leave_each_accepted_record_in_the_table_once(options, folder, function, table_format):
+@pytest.mark.parametrize(("function", "table_format", "kills"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_killed_runs_leave_each_accepted_record_in_the_table_once(options, folder, function, table_format, kills):
     """The decisions of ``merge`` read ``deliveryCount``: records are released until their third delivery."""
     job = Runs(folder, function, table_format, options)
-    for point, call in (("before", 2), ("between", 1), ("after", 2), ("between", 2), ("after", 1)):
+    for point, call in kills:
         job.run_killed(point, call)
     run_to_the_end(job, options)
     assert Counter(job.table()) == Counter(set(numbers(RECORDS)) - REJECTED)
     assert dead_letters_of(options) == REJECTED
 
 
-STATEMENTS = 4
-"""``replace`` executes so many a batch: the temporary table, the lock, DELETE, INSERT."""
+LOOKS, STATEMENTS = 2, 4
+"""``merge_once`` looks at the table, and then executes so many statements: temporary table, lock, DELETE, INSERT."""
 
 
 @pytest.mark.skipif(not programs(), reason="there is no PostgreSQL server: neither initdb nor postgres is installed")
@@ -108,9 +116,12 @@ def test_killed_runs_leave_each_accepted_record_in_postgresql_once(options, fold
     with PostgresServer(programs()) as server:
         key = 'PRIMARY KEY (topic, partition, "offset")'
         server.rows(f'CREATE TABLE orders (topic text, partition int, "offset" bigint, value text, {key})')
-        options["share.delivery.count.limit"] = "10"  # else so many kills of one batch isolate its records
         job = Runs(folder, "replace", TableFormat("", "", "orders", server.database, {}), options)
-        inside = [("row", 100), ("row", BATCH + 100), *(("statement", 1 + number) for number in range(STATEMENTS))]
+        inside = [
+            ("row", 40),
+            ("row", BATCH + 20),
+            *(("statement", LOOKS + 1 + number) for number in range(STATEMENTS)),
+        ]
         for point, call in (("before", 2), ("between", 1), *inside, ("after", 2), ("after", 1)):
             job.run_killed(point, call)
         run_to_the_end(job, options)

@@ -3,26 +3,35 @@
     python -m tests.support.cookbook_job FUNCTION TABLE CREATE FOLDER OPTIONS [POINT CALL FILE]
 
 FUNCTION is ``merge`` or ``append``, TABLE the table's name in SQL, CREATE what follows its columns when it is created,
-OPTIONS a JSON object with the source's. For ``replace`` the table is there, and CREATE is its database. POINT is
-``before`` or ``after`` the function, ``between`` its acknowledgement and its write, or, in PostgreSQL, after a ``row``
-was copied or a ``statement`` executed; CALL is the number of that call in this run, from 1 on. FILE is made at the
-point; then the job waits for its end. A run that comes to its end writes Spark's table to FOLDER/table.json.
+OPTIONS a JSON object with the source's. For ``replace`` the table is there, and CREATE is its database. CALL is the
+number of a call in this run, from 1 on. FILE is made at the POINT; then the job waits for its end. A run that comes to
+its end writes Spark's table to FOLDER/table.json. The points are:
+
+- ``before`` and ``after`` the function, and ``between`` its acknowledgement and its write;
+- ``writing``: the write has made a file of data;
+- ``staged`` and ``committed``: before and after the commit that another one may be before;
+- in PostgreSQL after a ``row`` was copied, or a ``statement`` executed.
 """
 
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-import sharegroup
+from share_sink.tables import once
+from share_sink.tables.spark_table import SparkTable
 from tests.support.held_job import hold
 from tests.support.imports import ROOT
 from tests.support.readme import until_idle
+from tests.support.stopped_process import stop_process
+from tests.support.waiting import wait_until
 
 PAGE = ROOT / "docs" / "do" / "cookbook.md"
 BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
@@ -57,13 +66,33 @@ def function_held(
     """The function of the page, which holds at the point."""
     held = held_at(int(call), file)
     if point == "between":
-        sharegroup.acknowledge = held(sharegroup.acknowledge, after=True)
+        once.acknowledge = held(once.acknowledge, after=True)
+    elif point in ("staged", "committed"):
+        commits = SparkTable._until_no_other_was_first
+        SparkTable._until_no_other_was_first = held(commits, after=point == "committed")  # type: ignore[method-assign]
+    elif point == "writing":
+        once.acknowledge = held_at(int(call), file, stop_at_a_file_of_data)(once.acknowledge, after=True)
     elif point in ("row", "statement"):
         import psycopg
 
         kind, method = {"row": (psycopg.Copy, "write_row"), "statement": (psycopg.Cursor, "execute")}[point]
         setattr(kind, method, held(getattr(kind, method), after=True))
     return held(function, after=point == "after") if point in ("before", "after") else function
+
+
+def stop_at_a_file_of_data(file: str) -> None:
+    """Stop the JVM, from a thread, as soon as there is one more file of data in the run's folder, and make ``file``."""
+    folder = Path(file).parent
+
+    def files() -> set[Path]:
+        return {each for each in folder.rglob("*.parquet") if "_delta_log" not in each.parts}
+
+    def stop(before: set[Path]) -> None:
+        wait_until(lambda: files() - before, timeout_s=600, what="the write makes a file of data")
+        stop_process(SparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+        Path(file).touch()
+
+    threading.Thread(target=stop, args=(files(),), daemon=True).start()
 
 
 def decide_by(expression: str) -> Callable[[DataFrame], DataFrame]:

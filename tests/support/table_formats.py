@@ -21,6 +21,12 @@ class TableFormat(NamedTuple):
     create: str
     settings: dict[str, str]
 
+    def jar_files(self) -> str:
+        """The jars, as Spark's setting names them."""
+        found = list((ROOT / ".build" / self.jars).glob("*.jar")) if self.jars else []
+        assert bool(found) == bool(self.jars), f"no jars in .build/{self.jars}: tools/bootstrap.py --soak fetches them"
+        return ",".join(map(str, found))
+
 
 DELTA = TableFormat(
     DELTA_JARS[0],
@@ -45,15 +51,13 @@ ICEBERG = TableFormat(
         "spark.sql.catalog.local.warehouse": "{folder}/tables",
     },
 )
+APPENDED = ICEBERG._replace(create="USING iceberg TBLPROPERTIES ('write.wap.enabled' = 'true')")
 MERGE_ON_READ = ICEBERG._replace(create="USING iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')")
 
 
 def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str) -> subprocess.Popen:
     """Start a module, which begins a session of Spark with this table format."""
-    needs_jars = bool(table_format.jars)
-    jars = list((ROOT / ".build" / table_format.jars).glob("*.jar")) if needs_jars else []
-    assert bool(jars) == needs_jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
     settings = {key: value.format(folder=folder) for key, value in table_format.settings.items()}
-    settings["spark.jars"] = ",".join(map(str, jars))
+    settings["spark.jars"] = table_format.jar_files()
     spark = ROOT / ".build" / f"pyspark-{table_format.spark}" if table_format.spark else None
     return start_run(folder, log, "-m", *command, settings=settings, spark=spark)
