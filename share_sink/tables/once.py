@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, object] | None
 _appended: dict[tuple[str, str, str], int] = {}
-"""The last batch that this process has appended, by the ids of query and run, and the table."""
+"""The last batch that this process has appended, by the query's id, the session of its run, and the table."""
 
 
 def append_once(df: DataFrame, batch_id: int, table: str, options: Options = None) -> None:
@@ -41,12 +41,13 @@ def append_once(df: DataFrame, batch_id: int, table: str, options: Options = Non
     _check(df, batch_id, options, "append_once")
     target = SparkTable.open(df.sparkSession, table, "append_once")
     columns = _columns(df, target)
-    run = (*_query_of(df.sparkSession, batch_id, by_lower_name(options or {})), table)
+    query_id = _query_of(df.sparkSession, batch_id, by_lower_name(options or {}))
+    run = query_id, str(getattr(df.sparkSession, "_jsparkSession", "")), table  # with Connect a run has its own process
     if _appended.get(run) == batch_id:
         raise BatchAppendedTwice(table=table, batch_id=batch_id)
     with _acknowledged(df, batch_id, options, "skips") as rows:
         accepted = rows.where(f"{ACKNOWLEDGEMENT} = 'accept'").select(*map(quoted, columns))
-        target.append(accepted, run[0], batch_id)
+        target.append(accepted, query_id, batch_id)
     _appended[run] = batch_id
 
 
@@ -103,10 +104,9 @@ def _acknowledged(df: DataFrame, batch_id: int, options: Options, on_replay: str
         yield decided.na.fill("accept", [ACKNOWLEDGEMENT])
 
 
-def _query_of(session: SparkSession, batch_id: int, options: dict[str, str]) -> tuple[str, str]:
-    """Returns the ids of the query and its run: of the running query whose batches have this session, which is its own.
-    A thread may have the local properties of another query. Else the query is that of ``checkpointLocation``, without a
-    run's id. Raises QueryNotKnown."""
+def _query_of(session: SparkSession, batch_id: int, options: dict[str, str]) -> str:
+    """Returns the id of the running query whose batches have this session, which is its own: a thread may have another
+    query's local properties. Else that of the query with the checkpoint in the options. Raises QueryNotKnown."""
     from pyspark.sql import SparkSession as Sessions
 
     checkpoint = options.get("checkpointlocation", "")
@@ -116,11 +116,11 @@ def _query_of(session: SparkSession, batch_id: int, options: dict[str, str]) -> 
         (query,) = (each for each in running if each.sparkSessionForStream().equals(session._jsparkSession))
         checkpoint = ""
         if query.lastExecution().currentBatchId() == batch_id:
-            return str(query.id()), str(query.runId())
+            return str(query.id())
     if not checkpoint:
         raise QueryNotKnown(reason=f"no running query is at batch {batch_id} with these rows")
     try:
-        return str(session.read.json(f"{checkpoint}/metadata").collect()[0]["id"]), ""
+        return str(session.read.json(f"{checkpoint}/metadata").collect()[0]["id"])
     except Exception as error:
         reason = f"{checkpoint} is no checkpoint of a query ({str(error).splitlines()[0]})"
         raise QueryNotKnown(reason=reason) from error

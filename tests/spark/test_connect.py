@@ -97,14 +97,16 @@ def run():
     writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
 
-try:
-    run()
-except Exception as error:
-    assert "a batch that is written fails" in str(error), error
-    run()
-    for name in (table, merged):
-        print(name.split("/")[-1][:6], sorted(row.number for row in spark.table(name).collect()) == [
-            number for number in range(2_000) if number % 10 != 3])
+while True:
+    try:
+        run()
+        break
+    except Exception as error:
+        assert "a batch that is written fails" in str(error) or "failed to connect back" in str(error), error
+assert spark.catalog.tableExists("failed")
+for name in (table, merged):
+    written = sorted(row.number for row in spark.table(name).collect())
+    print("each once:", written == [number for number in range(2_000) if number % 10 != 3])
 """
 
 KEPT = """
@@ -271,7 +273,7 @@ def test_tables_have_a_batch_of_a_client_once(kafka, topic, runtime_dir):
         client = server.client(TABLES, kafka.bootstrap, orders, str(server.folder))
         said = client.communicate(timeout=900)[0]
     assert client.returncode == 0, said
-    assert said.count(" True\n") == 2, said
+    assert said.count("each once: True") == 2, said
 
 
 @pytest.mark.soak

@@ -95,6 +95,9 @@ class Answers:
         self.offsets("by a thread")
         self.append("of a checkpoint", rows_of(self.spark, 6), 0, checkpointLocation=f"{self.folder}/first")
         self.append("of a checkpoint, next", rows_of(self.spark, 6), 7, checkpointLocation=f"{self.folder}/first/")
+        again = rows_of(self.spark.newSession(), 6)  # as in the next run of a query: the table knows the batch
+        self.append("of a checkpoint, replay", again, 7, checkpointLocation=f"{self.folder}/first")
+        self.append("of a checkpoint, twice", again, 7, checkpointLocation=f"{self.folder}/first")
         self.append("of no checkpoint", rows_of(self.spark, 7), 0, checkpointLocation=self.folder)
         self.offsets("by checkpoints")
         self.found["paused"] = append_beside_a_paused_driver(self.spark, self.table, Path(self.folder))
