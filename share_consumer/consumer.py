@@ -385,7 +385,7 @@ class ShareConsumer:
         """Signal that the work on a record goes on, in explicit mode (KAFKA-20458). From then on the record's lock
         lasts for the group's group.share.in.progress.staleness.threshold.ms, and a poll needs no outcome for it. The
         next poll or commit sends the signal, or this method once max.in-flight.progress.batches signals are pending.
-        ``hint``: for people, up to 256 bytes in UTF-8; None keeps the hint before.
+        ``hint``: for people, up to 256 bytes in UTF-8; None keeps the last hint.
 
         Raises:
             TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.

@@ -52,11 +52,7 @@ PROGRESS_BATCHES = ConfigKey(
 OPTIONS = (
     Option("bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
     Option("group.id", "required", "The share group. Queries and ShareConsumers of one group share its records."),
-    Option(
-        ACKNOWLEDGEMENT_MODE,
-        "implicit",
-        "implicit: the next poll or commit accepts the records. explicit: the program acknowledges each record.",
-    ),
+    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts records; explicit: you do."),
     Option(
         "max.poll.records",
         "500",

@@ -146,8 +146,7 @@ class RedriveTargetMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTIT
 
 class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A redrive of {topic} would not send what was shown: its dead letters, or their target topics, have changed since,
-    or the text given as as_shown (--as-shown) is not one that a dry run printed. Nothing was sent. Make a dry run
-    again."""
+    or no dry run printed the text given as as_shown (--as-shown). Nothing was sent. Make a dry run again."""
 
 
 class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):

@@ -29,12 +29,8 @@ OPTIONS = (
         "What the target does with the replay of a batch: replaces or skips (docs/do/sink.md).",
     ),
     Option("batchId", "the batch's", "The batch of the rows: sharegroup.acknowledge sets it."),
-    Option(
-        "checkpointLocation", "the query's", "Spark sets it from the query. The query's member is described with it."
-    ),
-    Option(
-        "queryName", "the query's", "Spark sets it from writeStream.queryName. The query's member is described with it."
-    ),
+    Option("checkpointLocation", "the query's", "Spark sets it. The query's member is described with it."),
+    Option("queryName", "the query's", "Spark sets it from writeStream.queryName. The member is described with it."),
     Option(
         "kafka.*",
         "librdkafka's",

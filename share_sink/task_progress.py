@@ -48,7 +48,7 @@ def progress(hint: str | None = None) -> None:
 
     It is for UDFs, mapInPandas and any other function that Spark runs on an executor.
 
-    ``hint`` is cut after MOST_HINT_BYTES of UTF-8; None: the hint of the task's signal before stays. Returns at once,
+    ``hint`` is cut after MOST_HINT_BYTES of UTF-8; None: the task's last hint stays. Returns at once,
     and raises nothing. It has no effect outside of a streaming query. Where the query's coordinator is on demand, and
     on another host, the first signal starts one on this host, which passes signals on over Kafka.
 

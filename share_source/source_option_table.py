@@ -117,10 +117,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "another member could meanwhile process the records that wait until a batch is full.",
         "Use trigger(processingTime=...) for larger batches.",
     ),
-    "maxTriggerDelay": (
-        "it has an effect only with minOffsetsPerTrigger, which a share group refuses.",
-        "Use trigger(processingTime=...).",
-    ),
+    "maxTriggerDelay": ("it needs minOffsetsPerTrigger, which is refused.", "Use trigger(processingTime=...)."),
     "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
     "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),

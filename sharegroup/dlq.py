@@ -73,15 +73,9 @@ dlq.add_command(show_dead_letter)
 )
 @click.option("--rate", type=Whole("records", min=1), help="Send at most this many records a second.  [no limit]")
 @click.option(
-    "--any-origin",
-    is_flag=True,
-    help="Also send dead letters whose origin the coordinator of their group does not confirm.",
+    "--any-origin", is_flag=True, help="Also send dead letters whose origin their group's coordinator does not confirm."
 )
-@click.option(
-    "--as-shown",
-    metavar="TEXT",
-    help="With --execute: send exactly what an earlier dry run showed, which printed TEXT.",
-)
+@click.option("--as-shown", metavar="TEXT", help="With --execute: send what the dry run that printed TEXT has shown.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing. This is the default.")
 @click.option("--execute", is_flag=True, help="Send the records.")
 @JSON_OPTION

@@ -27,17 +27,10 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     return lambda context, option, text: None if text is None else read(text)
 
 
-@click.command(
-    short_help="List, describe, reset and delete share groups, as kafka-share-groups.sh; release members and records."
-)
+@click.command(short_help="List, describe, reset and delete groups, as kafka-share-groups.sh; release their records.")
 @cluster_options
 @click.option("--list", "do_list", is_flag=True, help="List all share groups.")
-@click.option(
-    "--describe",
-    "do_describe",
-    is_flag=True,
-    help="Describe groups: offsets and lag, unless --members, --records, --state or --in-flight is given.",
-)
+@click.option("--describe", "do_describe", is_flag=True, help="Describe groups: by default, offsets and lag.")
 @click.option("--delete", "do_delete", is_flag=True, help="Delete groups, which must be empty.")
 @click.option("--reset-offsets", "do_reset_offsets", is_flag=True, help="Reset the start offsets of an empty group.")
 @click.option("--delete-offsets", "do_delete_offsets", is_flag=True, help="Delete the offsets of topics.")
@@ -48,8 +41,7 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     "--release-records",
     "do_release_records",
     is_flag=True,
-    help="Make records in flight available now: out of quarantine, without a backoff or delay, and also if a member "
-    "holds them.",
+    help="Make records in flight available now: out of quarantine, without a delay, and even if a member holds them.",
 )
 @click.option(
     "--archive-records",
@@ -144,9 +136,8 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 @click.option(
     "--wait",
     is_flag=True,
-    help="Reset or delete: if the coordinator has just started, wait until members that still run have sent a request, "
-    "for about one share.session.timeout.ms. Without --wait the command is refused during this time "
-    "(MembersNotKnown).",
+    help="Reset or delete: if the coordinator has just started, wait about one share.session.timeout.ms until members "
+    "that still run have sent a request. Without --wait it is refused during that time (MembersNotKnown).",
 )
 @click.option("--reason", default="", help="The reason, for the audit log of the coordinator.")
 @JSON_OPTION

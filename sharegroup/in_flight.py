@@ -44,15 +44,10 @@ RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED
 )
 @click.option("--member", "member_id", default="", help="Only records that this member holds.")
 @click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC:PARTITION",
+    "--topic", "topics", multiple=True, metavar="TOPIC:PARTITION",
     help="With --history: the topic and partition of the record, as orders:0.",
-)
-@click.option(
-    "--history", type=Whole(min=0), metavar="OFFSET", help="Show who had the record at this offset, and how it ended."
-)
+)  # fmt: skip
+@click.option("--history", type=Whole(min=0), metavar="OFFSET", help="Who had this record, and how it ended.")
 @click.option("--limit", type=Whole("rows", min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
 def in_flight(

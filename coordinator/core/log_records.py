@@ -225,7 +225,7 @@ class QueryEnded(Record, frozen=True):
 
 class TaskSignalled(Record, frozen=True):
     """A task of the member's query, on this host, signalled at ``now_ms`` that it works on the plan. ``hint``: what the
-    task says about the work; None: the hint of its signal before stays."""
+    task says about the work; None: its last hint stays."""
 
     durable: ClassVar[bool] = False
     member_id: str

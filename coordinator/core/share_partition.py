@@ -95,8 +95,7 @@ class SharePartition:
 
     @property
     def delivery_complete_count(self) -> int:
-        """How many records from the start offset to the end offset are terminal (KIP-1226). The lag does not count
-        them."""
+        """Terminal records from the start offset to the end offset (KIP-1226), which the lag does not count."""
         return self.runs.terminal_count()
 
     def lag(self, end: int) -> int:

@@ -1,7 +1,7 @@
 """Named errors: one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
 
 The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
-its class name and fields, and is raised again as the same class on the other side. The classes are in groups by who
+its class name and fields, and is raised again as the same class on the other side. The classes are sorted by who
 raises them."""
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ class ConfigConflict(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 
 class UnknownMemberId(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
-    """Member {member_id} of share group {group_id} has no session. The member has to join again, with the last member
-    epoch that it had."""
+    """Member {member_id} of share group {group_id} has no session. It has to join again, with its last member epoch."""
 
 
 class FencedMemberEpoch(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
@@ -408,8 +407,7 @@ class GroupTakenOver(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
 
 
 class InternalError(ShareGroupError, of_coordinator=True):
-    """The coordinator failed on {what}: {reason}. Nothing was changed; the coordinator's log says more. This is
-    a bug."""
+    """The coordinator failed on {what}: {reason}. Nothing was changed; see the coordinator's log. This is a bug."""
 
 
 class NotAuthorized(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):

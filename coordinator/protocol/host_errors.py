@@ -1,5 +1,4 @@
-"""Named errors about share groups that several hosts use, and about the topics between hosts
-(:mod:`coordinator.protocol.errors`)."""
+"""Named errors of requests between the hosts of a share group (:mod:`coordinator.protocol.errors`)."""
 
 from __future__ import annotations
 
@@ -9,9 +8,8 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator,
 
 
 class GroupOfAnotherVersion(ShareGroupError):
-    """Share group {group_id} is served by {owner}. That process runs a version of sharegroup to which this version
-    can't send requests. The group was not taken over. Run the same version on both hosts, or stop the group's queries
-    on that host first."""
+    """Share group {group_id} is served by {owner}, to whose version of sharegroup this version can't send requests. The
+    group was not taken over. Run the same version on both hosts, or stop the group's queries on that host first."""
 
 
 class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=True):
@@ -40,17 +38,15 @@ class OwnerMissing(CoordinatorNotAvailable):
 
 
 class HostTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED"):
-    """The Kafka principal may not {what} (topic {topic}). Requests and replies between the hosts of a share group go
-    through such topics. An administrator creates share-group-requests, share-group-admin-requests and
-    share-group-replies with kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --config
-    compression.type=uncompressed --config max.message.bytes=1048588 --config message.timestamp.type=LogAppendTime
-    --topic NAME. Members need Write on share-group-requests and Read on share-group-replies; administrators need Write
-    on share-group-admin-requests as well; hosts that own groups need Read on both request topics, and Read and Write on
-    share-group-replies."""
+    """The Kafka principal may not {what} (topic {topic}), and requests between the hosts of a share group go through
+    such topics. An administrator creates share-group-requests, share-group-admin-requests and share-group-replies with
+    kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --config compression.type=uncompressed
+    --config max.message.bytes=1048588 --config message.timestamp.type=LogAppendTime --topic NAME. Members need Write on
+    share-group-requests and Read on share-group-replies; administrators also Write on share-group-admin-requests; hosts
+    that own groups need Read on both request topics, and Read and Write on share-group-replies."""
 
 
 class HostTopicUnfit(ShareGroupError):
-    """Topic {topic} carries requests or replies between the hosts of a share group, and it has {has}: with this
-    configuration, a single record could block the requests of other hosts. This Kafka principal lacks AlterConfigs on
-    the topic. Have an administrator run kafka-configs.sh --alter --entity-type topics --entity-name {topic}
-    --add-config {wanted}."""
+    """Topic {topic} carries requests between the hosts of a share group, and it has {has}: so a single record could
+    block the requests of other hosts. This Kafka principal lacks AlterConfigs on the topic. Have an administrator run
+    kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {wanted}."""

@@ -151,7 +151,7 @@ class PartitionAcks(Message, frozen=True, tag=False):
 
 class ProgressBatch(Message, frozen=True, tag=False):
     """Work on offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), goes on. ``hint``:
-    what the program says about it, up to MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
+    what the program says about it, up to MOST_HINT_BYTES of UTF-8; None: the last hint stays."""
 
     first: Offset
     last: Offset

@@ -60,8 +60,7 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
         InvalidPropertiesFile: the file can't be read.
         MissingConfig: ``bootstrap.servers`` is missing.
         UnknownConfig, ConfigOutOfBounds: a key is unknown, or its value is out of bounds.
-        ShareGroupError: a key of the Kafka client is wrong (the errors of to_librdkafka, broker_addresses and
-            check_kafka_config).
+        ShareGroupError: a key of the Kafka client is wrong (to_librdkafka, broker_addresses, check_kafka_config).
     """
     texts = read_properties(path, environ)
     _check_names([*texts])

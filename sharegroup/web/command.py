@@ -125,9 +125,7 @@ def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
             reason = "the page's own tokens can't have groups=, topics= or dlq=; those of a coordinator's file can."
             raise InvalidToken(source=path, reason=reason)
         if not any(caller.rights & {Right.READ, Right.ADMIN} for _, caller in tokens.holders):
-            raise InvalidToken(
-                source=path, reason="no token has the right `read` or `admin`, which people need to sign in."
-            )
+            raise InvalidToken(source=path, reason="no token has the right `read` or `admin`: nobody can sign in.")
         return tokens, f"Its tokens: {path}"
     if config.get(ENDPOINT):
         return None, "Sign in with a token of the coordinators."

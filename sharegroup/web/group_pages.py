@@ -106,8 +106,7 @@ def show_group(visit: Visit) -> Response:
 
 
 def show_last_known(visit: Visit, error: ShareGroupError) -> Response | None:
-    """In an outage, a group's page as the last scan found it; None if there is no outage, or the group was not
-    scanned."""
+    """In an outage, a group's page as last scanned; None if there is no outage, or the group was not scanned."""
     if status_of(error) != 503:
         return None
     visit.caller.check_group(visit.text("group"))

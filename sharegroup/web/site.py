@@ -192,8 +192,7 @@ class Visit:
 
     @property
     def is_refresh(self) -> bool:
-        """Whether an open page asks for its newest state. After an error that page keeps what it shows, and what was
-        typed in it."""
+        """Whether an open page asks. After an error that page keeps what it shows, and what was typed in it."""
         return bool(self.request.headers.get("hx-request"))
 
     def redirect(self, path: str) -> Response:

@@ -261,8 +261,7 @@ class CoordinatorService(Handlers):
             facts = self._plan_gaps.add_to(facts, request, view)
             if facts.undecided_left:
                 _log.info(
-                    "checking in the log which undecided offsets have a record: group=%s member=%s plan=%s "
-                    "offsets_left=%d",
+                    "checking which undecided offsets the log has: group=%s member=%s plan=%s offsets_left=%d",
                     request.group_id,
                     request.member_id,
                     request.start,

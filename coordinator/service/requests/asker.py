@@ -1,5 +1,4 @@
-"""Who sends a request. Whatever receives a request (the RPC server, the reader of other hosts' requests, or the page)
-makes this value, once."""
+"""Who sends a request. Whatever receives the request, the server or the reader of a topic, makes this value once."""
 
 from __future__ import annotations
 

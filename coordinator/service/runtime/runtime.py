@@ -432,9 +432,8 @@ class CoordinatorRuntime:
                 _log.info("session ended: group=%s member=%s client=(%s): %s", *who, how)
         for group_id, each in round_.given_up:
             if group_id not in failed:
-                _log.warning(
-                    "records given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample
-                )
+                what = (each.count, each.disposition, each.sample)
+                _log.warning("records given up: group=%s count=%d %s %s", group_id, *what)
                 round_.counts.append((group_id, Count("given_up", (each.disposition,), each.count)))
         if self._measures is not None:
             for group_id, count in round_.counts:
@@ -606,11 +605,7 @@ class CoordinatorRuntime:
             self._forget(group_id)
         except StoreOutcomeUnknown as error:
             self._put_off(group_id)
-            _log.warning(
-                "it is unknown whether the snapshot was written, so the group is loaded again: group=%s %s",
-                group_id,
-                error,
-            )
+            _log.warning("the snapshot may be missing, so the group is loaded again: group=%s %s", group_id, error)
             self._drop(group_id, now_ms)
         except StoreRefused as error:
             _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)

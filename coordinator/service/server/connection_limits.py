@@ -73,9 +73,7 @@ class UnauthenticatedConnections:
         for peer in silent[len(late) : surplus]:
             self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
         if surplus > len(silent):
-            self._once.warn(
-                "crowd", f"{len(there)} connections are open, all with the token: more than max.connections"
-            )
+            self._once.warn("crowd", f"{len(there)} connections with the token are open: more than max.connections")
 
     def close(self) -> None:
         self._closed.set()

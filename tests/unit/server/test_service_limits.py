@@ -231,7 +231,7 @@ def test_member_connections_above_the_limit_are_kept_and_logged(door, said):
         door._greeted.add(peer(member))
     door.look()
     assert all(is_open(member) for member in members)
-    assert said() == ["5 connections are open, all with the token: more than max.connections"]
+    assert said() == ["5 connections with the token are open: more than max.connections"]
 
 
 def test_a_closed_connections_address_is_no_longer_authenticated(door, clock):

@@ -131,9 +131,7 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
         if not _has_moved(topic, partition, offset):  # the transaction of a living owner soon ends by itself
             return
         if is_left:
-            _log.info(
-                "aborted the transaction that %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id
-            )
+            _log.info("aborted what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:

@@ -564,9 +564,7 @@ class KafkaStore:
             try:
                 owner = self._newest_owner(group_id, open_)
             except (GroupStateTooNew, GroupStateTooOld) as error:
-                _log.warning(
-                    "this process was fenced: group=%s by another version of sharegroup (%s)", group_id, fenced
-                )
+                _log.warning("this process was fenced: group=%s by another version (%s)", group_id, fenced)
                 raise StoreFenced(error) from None
             by = owner or self._by_nobody(group_id, open_)
             _log.warning("this process was fenced: group=%s by %s (%s)", group_id, by, fenced)
