@@ -130,7 +130,8 @@ class Examination:
         return int(found["min.insync.replicas"].value)
 
     def _ahead(self, description: GroupDescription, now_ms: int) -> dict[tuple[str, int], tuple[int, int]]:
-        if not GroupConfig.parse(description.configs).share_delivery_delay_ms:
+        config = GroupConfig.parse(description.configs)
+        if not config.share_delivery_delay_ms and config.share_record_ttl_ms is None:
             return {}
         found = self._offsets(description, OffsetSpec.for_timestamp(now_ms + AHEAD_MS))
         return {at: (first.offset, first.timestamp) for at, first in found if first.offset >= 0}

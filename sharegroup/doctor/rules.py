@@ -400,8 +400,8 @@ def limit_is_used_up(facts: GroupFacts) -> Iterator[Finding]:
 
 def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
     """Partitions in which a record with a timestamp in the future holds up those behind it, since
-    share.delivery.delay.ms counts from timestamps."""
-    delay_ms = facts.config.share_delivery_delay_ms
+    share.delivery.delay.ms and share.record.ttl.ms count from timestamps."""
+    delay_ms, ttl_ms = facts.config.share_delivery_delay_ms, facts.config.share_record_ttl_ms
     for p in facts.description.partitions:
         offset, at_ms = facts.ahead.get((p.topic, p.partition), (0, 0))
         if not at_ms or not _left(p):
@@ -409,13 +409,20 @@ def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
         unit = "nanoseconds" if at_ms > facts.now_ms * 500_000 else "microseconds" if at_ms > facts.now_ms * 500 else ""
         what = f"{p.topic}-{p.partition} offset {offset} has the timestamp {second_of(at_ms, ' UTC')}, "
         what += f"{unit} taken for milliseconds" if unit else f"{duration(at_ms - facts.now_ms)} ahead of the clock"
-        what += f". By {DELIVERY_DELAY}={delay_ms} no record from it on is first delivered before "
-        what += f"{second_of(at_ms + delay_ms, ' UTC')}."
-        do = f"Correct the producer's clock or unit. {DELIVERY_DELAY}=0 delivers the records at once; set the delay "
-        do += "again when that time has come, or the log no longer has the record. Brokers refuse such records by the "
-        do += "topic's message.timestamp.after.max.ms."
-        command = facts.command("configs set", f"{DELIVERY_DELAY}=0")
-        yield Finding("timestamp-ahead", WARNING, what, do, command, {"key": DELIVERY_DELAY, "value": "0"})
+        do = "Correct the producer's clock or unit. Brokers refuse such records by the topic's "
+        do += "message.timestamp.after.max.ms."
+        command, about = facts.command("groups --describe"), {"key": RECORD_TTL, "value": str(ttl_ms)}
+        if ttl_ms is not None:
+            what += f". By {RECORD_TTL}={ttl_ms} no record from it on is given up before "
+            what += second_of(at_ms + ttl_ms, " UTC")
+        if delay_ms:
+            what += f". By {DELIVERY_DELAY}={delay_ms} no record from it on is first delivered before "
+            what += second_of(at_ms + delay_ms, " UTC")
+            do += f" {DELIVERY_DELAY}=0 delivers the records at once; set the delay again when that time has come, or "
+            do += "the log no longer has the record."
+            command = facts.command("configs set", f"{DELIVERY_DELAY}=0")
+            about = {"key": DELIVERY_DELAY, "value": "0"}
+        yield Finding("timestamp-ahead", WARNING, f"{what}.", do, command, about)
 
 
 def _is_paused(facts: GroupFacts) -> bool:

@@ -75,7 +75,9 @@ _WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
     ),
     "topics-paused": lambda group_id, about: (Way(label="Resume…", kind="resume", fields=about),),
     "limit-used-up": _alter,
-    "timestamp-ahead": lambda group_id, about: (Way(label="Set it to 0…", kind="configs", fields=about),),
+    "timestamp-ahead": lambda group_id, about: (
+        (Way(label="Set it to 0…", kind="configs", fields=about),) if about["value"] == "0" else _alter(group_id, about)
+    ),
     "records-too-old": _alter,
     "member-holds-too-long": lambda group_id, about: (
         Way(label="End its session…", kind="release_member", fields=about),

@@ -252,6 +252,11 @@ CASES = {
             "share.delivery.delay.ms=0",
         ],
     ),
+    "timestamp-ahead: with a ttl": (
+        rules.timestamp_is_ahead,
+        facts(ahead={("orders", 0): (12, NOW_MS + 3 * HOUR_MS)}, configs={RECORD_TTL: "60000"}),
+        ["By share.record.ttl.ms=60000 no record from it on is given up before 1970-01-01 05:47:40 UTC."],
+    ),
     "timestamp-ahead: microseconds": (
         rules.timestamp_is_ahead,
         facts(ahead={("orders", 0): (12, NOW_MS * 1000)}, configs=DELAYED),
