@@ -33,14 +33,16 @@ class Native:
         kafka.configure_group(group, share_auto_offset_reset="earliest")
 
     def works(self):
-        """A member polls some times, decides each record at random, and ends with some records undecided."""
+        """A member polls some times, decides each record at random, and ends with some records undecided. The group has
+        a position once the first member has decided some."""
         conf = {"bootstrap.servers": self.kafka.bootstrap, "group.id": self.group, "log_level": 0}
         most = self.rng.choice([3, 10, 500])
         conf |= {"share.acknowledgement.mode": "explicit", "max.poll.records": most}
         consumer = confluent_kafka.ShareConsumer(conf)
         consumer.subscribe([self.topic])
-        for _ in range(self.rng.randint(1, 2)):
-            for message in consumer.poll(2.0):
+        first = [] if self.done or self.released else wait_until(lambda: list(consumer.poll(1.0)), what="records come")
+        for round_ in range(self.rng.randint(1, 2)):
+            for message in first if first and not round_ else consumer.poll(2.0):
                 self.decide(consumer, message)
             self.commit(consumer)
         undecided = [
