@@ -411,7 +411,7 @@ def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
         what += f"{unit} taken for milliseconds" if unit else f"{duration(at_ms - facts.now_ms)} ahead of the clock"
         do = "Correct the producer's clock or unit. Brokers refuse such records by the topic's "
         do += "message.timestamp.after.max.ms."
-        command, about = facts.command("groups --describe"), {"key": RECORD_TTL, "value": str(ttl_ms)}
+        command, about = facts.command("groups --describe"), About(key=RECORD_TTL, value=str(ttl_ms))
         if ttl_ms is not None:
             what += f". By {RECORD_TTL}={ttl_ms} no record from it on is given up before "
             what += second_of(at_ms + ttl_ms, " UTC")
@@ -421,7 +421,7 @@ def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
             do += f" {DELIVERY_DELAY}=0 delivers the records at once; set the delay again when that time has come, or "
             do += "the log no longer has the record."
             command = facts.command("configs set", f"{DELIVERY_DELAY}=0")
-            about = {"key": DELIVERY_DELAY, "value": "0"}
+            about = About(key=DELIVERY_DELAY, value="0")
         yield Finding("timestamp-ahead", WARNING, f"{what}.", do, command, about)
 
 
