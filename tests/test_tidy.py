@@ -55,6 +55,15 @@ def missing_docstring(path: Path, text: str) -> Iterator[tuple[int, str]]:
             yield 1, "a public module needs a docstring: what it is for, and the rule that it keeps"
 
 
+def lost_texts(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """No text is a statement of its own, but for docstrings: the rest of a sentence in a new line, without brackets."""
+    for node in statements(text):
+        value = node.value if isinstance(node, ast.Expr) else None
+        is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        if (is_text or isinstance(value, ast.JoinedStr)) and '"""' not in text.splitlines()[node.lineno - 1]:
+            yield node.lineno, "a text that nothing uses: put it and the text before it in brackets"
+
+
 def leftovers(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """What is to be done stands in an issue, not in the code."""
     yield from matches(LEFTOVER, text, "leftover {!r}: do it, or file an issue")
@@ -126,7 +135,7 @@ def matches(pattern: re.Pattern[str], text: str, message: str) -> Iterator[tuple
             yield number, message.format(found.group(found.re.groups))
 
 
-PACKAGE_CHECKS = [long_files, long_functions, missing_docstring, headers_that_end_the_process]
+PACKAGE_CHECKS = [long_files, long_functions, missing_docstring, lost_texts, headers_that_end_the_process]
 ANYWHERE_CHECKS = [leftovers, machine_paths, constants_that_begin_with_their_unit]
 
 
@@ -173,6 +182,7 @@ def test_a_context_manager_of_tests_ends_what_it_began():
         (long_files, "\n" * (FILE_LINES + 1)),
         (long_functions, "def f():\n" + "    pass\n" * FUNCTION_LINES),
         (missing_docstring, "x = 1\n"),
+        (lost_texts, 'what = f"{name} is "\nf"away."\n'),
         (leftovers, "x = 1  # TODO later\n"),
         (machine_paths, 'open("/tmp/x")\n'),
         (machine_paths, "cd /work/main\n"),
@@ -199,6 +209,7 @@ def test_each_check_finds_a_broken_example(check, text):
         (missing_docstring, '"""What it is for."""\nx = 1\n'),
         (missing_docstring, ""),
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
+        (lost_texts, 'A = 5\n"""It ends after this many."""\nprint("a text")\n'),
         (leftovers, "todo = []\n"),
         (headers_that_end_the_process, "first = headers_of(messages[0]), request.headers, self.headers()\n"),
         (constants_that_begin_with_their_unit, 'A_S = 5\n"""It ends after this many seconds."""\n'),
