@@ -35,6 +35,8 @@ class RecordTtl:
     def __init__(self, groups: Groups, watch: BrokerWatch) -> None:
         self._groups, self._watch, self._gaps = groups, watch, LogGaps(watch.cluster)
         self._reading: set[str] = set()
+        self._last: dict[str, tuple[object, dict[SharePartitionKey, OffsetRange], tuple[OffsetRange, ...]]] = {}
+        """By group, what was read last, and the result: while dead letters can't be written, it is asked for again."""
 
     def look_at_groups(self) -> None:
         """Archive what is expired in each group that is served here."""
@@ -94,12 +96,18 @@ class RecordTtl:
             if (count := min(end - first, left)) > 0:
                 ranges.append(LogRange(p.topic, OffsetRange(p.topic_id, p.partition, first, first + count - 1)))
                 left -= count
+        asked, last = (ranges, view.read_committed), self._last.get(view.group_id)
+        if last is not None and last[0] == asked:
+            return last[1:]
         if not ranges or view.group_id in self._reading:
             return {}, ()
         self._reading.add(view.group_id)
         try:
             read, gaps = self._gaps.read(ranges, read_committed=view.read_committed)
-            return {over.key: over for over in read}, gaps
+            found = {over.key: over for over in read}
+            if len(found) == len(ranges):
+                self._last[view.group_id] = asked, found, gaps
+            return found, gaps
         finally:
             self._reading.discard(view.group_id)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.core.commands import partitions
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, NextPlan
 from coordinator.service.questions import record_ttl
@@ -139,6 +140,15 @@ def test_a_clock_that_begins_at_1970_gives_up_nothing(running, cluster, monkeypa
     monkeypatch.setattr(record_ttl, "time", SimpleNamespace(time=lambda: 59.999))
     join(running)
     assert held(running.next()) == {ORDERS: [(0, 99)]}
+
+
+def test_what_may_not_be_given_up_yet_is_read_once(running, cluster, monkeypatch):
+    """Too many records wait for their dead letters: each poll would read the log again."""
+    monkeypatch.setattr(partitions, "held_back", lambda _: 1)
+    join(running)
+    for _ in range(3):
+        running.service.look_at_groups()
+    assert (archived(running), cluster.read) == ({}, [(ORDERS, 0, 29)])
 
 
 def test_paused_topics_age_as_well_and_a_look_changes_nothing(running):
