@@ -47,7 +47,7 @@ def test_the_table_has_what_the_source_refuses_of_spark() -> None:
     assert set(SPARKS) <= REFUSED.keys()
 
 
-@pytest.mark.skipif(not SPARK_JARS.exists(), reason="no jar of Spark's Kafka source: make bench fetches it")
+@pytest.mark.soak  # which fetches the jar of Spark's Kafka source
 def test_each_option_of_sparks_source_is_here_or_refused() -> None:
     (jar,) = SPARK_JARS.glob("spark-sql-kafka-0-10*.jar")
     source = "org.apache.spark.sql.kafka010.KafkaSourceProvider$"
