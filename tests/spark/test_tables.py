@@ -16,7 +16,7 @@ from tests.support.spark_runs import kill_run, runs_folder
 from tests.support.table_formats import APPENDED, DELTA, ICEBERG, MERGE_ON_READ, RUN_TIMEOUT_S, TableFormat, start_with
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(3_600)]
 
 RECORDS, BATCH = 1_000, 80
 REJECTED = {str(number) for number in range(RECORDS) if number % 7 == 3}
