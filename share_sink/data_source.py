@@ -1,6 +1,6 @@
 """The sink's half of the data source ``sharegroup``: the object behind ``df.writeStream.format("sharegroup")``.
 
-Rule: the options are parsed when Spark asks for a writer, since the format also has a source with other options. The
+Rule: the options are parsed when Spark asks for a writer, because the format also has a source with other options. The
 writers' modules are imported only then, too: each of Spark's processes imports this module, even if it only reads, and
 the writers' imports take a third of a second."""
 

@@ -167,5 +167,5 @@ def _writer(servers: str, kafka: tuple[tuple[str, str], ...]) -> DeadLetterProdu
 
 @lru_cache(maxsize=4)
 def _originals(servers: str, kafka: tuple[tuple[str, str], ...]) -> SourceRecordReader:
-    """The worker's reader of source records. It needs no isolation level, since the records were delivered before."""
+    """The worker's reader of source records. It needs no isolation level, because the records were delivered before."""
     return SourceRecordReader(servers, dict(kafka))

@@ -197,7 +197,7 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
 
 
 def _reasons(batch: pa.RecordBatch, sink: Sink, outcome: Any, receipt: dict[str, Any]) -> Any:
-    """Returns the reasons of released rows that the limit may give up; null for other rows, since each row of a large
+    """Returns the reasons of released rows that the limit may give up; null for other rows, because each row of a large
     batch may have another reason."""
     limit = sink.opened.delivery_count_limit
     if REASON not in sink.columns or not sink.opened.dead_letter_topic or not limit:

@@ -113,4 +113,4 @@ def _client(
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)
-"""check_archive, once per process and location, since Spark makes a writer for each batch."""
+"""check_archive, once per process and location, because Spark makes a writer for each batch."""

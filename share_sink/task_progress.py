@@ -155,7 +155,7 @@ _senders: list[_Sender] = []
 
 
 def _sender() -> _Sender:
-    """Returns the sender of this process. A fork needs a new one, since it has no thread of its parent."""
+    """Returns the sender of this process. A fork needs a new one, because it has no thread of its parent."""
     with _making:
         if not _senders or _senders[0].pid != os.getpid():
             _senders[:] = [_Sender()]

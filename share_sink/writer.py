@@ -48,7 +48,7 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The query and the batch of the rows, from Spark's local properties of the task. Only for people, since a thread
+    """The query and the batch of the rows, from Spark's local properties of the task. Only for people, because a thread
     of foreachBatch has none, or another query's. If unknown, ``query_id`` and ``query_name`` are empty, and
     ``batch_id`` is NO_BATCH."""
 
@@ -238,7 +238,7 @@ def _plans_of(sink: Sink, context: TaskContext | None) -> list[TaskPlan]:
 def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
     if staged.stale:
         _log.warning(
-            "share group %s, %s: %s record(s) were not acknowledged, since the query no longer holds them at their "
+            "share group %s, %s: %s record(s) were not acknowledged, because the query no longer holds them at their "
             "deliveryCount (they were delivered again, or are done): %s%s",
             *(group_id, batch, staged.stale, ", ".join(staged.stale_sample)),
             ", ..." if staged.stale > len(staged.stale_sample) else "",

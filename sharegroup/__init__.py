@@ -1,6 +1,6 @@
 """The names that a program imports, and the command line ``sharegroup``: one module for each subcommand.
 
-Rule: a program imports from here alone, and this module imports nothing until a name is asked for, since each of
+Rule: a program imports from here alone, and this module imports nothing until a name is asked for, because each of
 Spark's workers imports it. coordinator/, share_source/ and share_sink/ are internal. The names that a program imports
 beside confluent_kafka.ShareConsumer are here too, so that such a program changes its import alone."""
 

@@ -55,8 +55,8 @@ def browse(
 ) -> None:
     """Show the records of a group that are not done, with key, value and state. None is acquired.
 
-    They wait, are held or quarantined, or are given up without a dead letter yet. The view records of spark.read shows
-    more than --max-records.
+    They wait, are held or quarantined, or are given up without a dead letter yet. For more than --max-records there is
+    spark.read with the view records.
 
     \b
     Example:

@@ -39,7 +39,7 @@ def checked_conditions(context: click.Context, option: click.Parameter, texts: t
 
 
 _TOLD_EVERY = 1_000
-"""The count on the screen changes every this many records, since drawing takes longer than reading."""
+"""The count on the screen changes every this many records, because drawing takes longer than reading."""
 _DEAD_LETTERS, _OTHERS = "dead letters", "others"
 _TOPIC = click.option("--topic", type=Topic(), required=True, help="The dead letter topic.")
 

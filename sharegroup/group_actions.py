@@ -29,7 +29,7 @@ DRY_RUN = "Dry run: nothing was changed. Use --execute to change it."
 DRY_RUN_BY_OPTION = "Dry run: nothing was changed. Leave out --dry-run to change it."
 """The dry run's line of commands that act at once."""
 LOOK_MS = 1_000
-"""Two requests are up to this many milliseconds apart, since a member may report or leave early."""
+"""Two requests are up to this many milliseconds apart, because a member may report or leave early."""
 ASKED_AGAIN = "Waiting for members of {group_id} that may be there: {seconds} s, twice as long at most (--wait)."
 
 
@@ -166,7 +166,7 @@ def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, exec
 
 def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
     """Returns the result of the action. With --wait, repeats the action while it raises MembersNotKnown, for up to
-    twice the longest time that a refusal names, since the group may be loaded again meanwhile. Raises MembersNotKnown
+    twice the longest time that a refusal names, because the group may be loaded again meanwhile. Raises MembersNotKnown
     without --wait, or after that time."""
     if not options["wait"]:
         return action()

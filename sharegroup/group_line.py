@@ -81,7 +81,7 @@ def who(named: MemberDescription | AwaitedRecord | RunInFlight | PlanInFlight | 
 
 
 def slowed_queries(description: GroupDescription) -> list[tuple[MemberDescription, ReleaseBreaker]]:
-    """Returns the queries that acquire less, since their sinks release most records."""
+    """Returns the queries that acquire less, because their sinks release most records."""
     return [(member, member.breaker) for member in description.members if member.breaker is not None]
 
 

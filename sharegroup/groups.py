@@ -137,7 +137,7 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     "--wait",
     is_flag=True,
     help="Reset or delete: if the coordinator has just started, wait about one share.session.timeout.ms until members "
-    "that still run have sent a request. Without --wait it is refused during that time (MembersNotKnown).",
+    "that still run have sent a request. Without --wait the action is refused during that time (MembersNotKnown).",
 )
 @click.option("--reason", default="", help="The reason, for the audit log of the coordinator.")
 @JSON_OPTION

@@ -17,7 +17,7 @@ _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to call, 
 
 
 class Probe(NamedTuple):
-    """The coordinator to check, and how to connect to it. ``repr`` shows no token, since Endpoint's shows none."""
+    """The coordinator to check, and how to connect to it. ``repr`` shows no token, because Endpoint's shows none."""
 
     endpoint: Endpoint
     tls: Tls | None

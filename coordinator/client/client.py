@@ -263,7 +263,7 @@ class CoordinatorClient:
                 raise
             self._directory.renew(connection, error)
             self._forget(connection)
-            raise Unreachable("it was asked to leave, since the brokers refuse its credentials") from error
+            raise Unreachable("it was asked to leave, because the brokers refuse its credentials") from error
         except (CoordinatorNotAvailable, BrokerNotReachable):
             if self._directory.are_several:  # perhaps only this coordinator can't reach the brokers
                 self._directory.turn_from(connection)

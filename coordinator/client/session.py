@@ -1,6 +1,6 @@
 """A member's session: it joins, sends heartbeats in the background, joins again after a lapse, and ends when fenced.
 
-Rule: the next call of a fenced member raises FencedMemberEpoch, and the member never joins again by itself. Otherwise
+Rule: the next call of a fenced member raises FencedMemberEpoch, and the member never joins again by itself. If it did,
 two processes would fence each other in turn."""
 
 from __future__ import annotations

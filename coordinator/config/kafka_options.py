@@ -203,7 +203,7 @@ _NO_FILE = "probe"
 
 def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
     """Let librdkafka check names and values without a thread or a connection: an unknown property at the end makes it
-    stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library. Files
+    stop before it starts anything. ``plugin.library.paths`` is not checked, because that would load the library. Files
     that properties name must exist on this host. Keys in errors begin with ``prefix``.
 
     Raises:

@@ -162,8 +162,8 @@ def metadata_and_rights(
     bootstrap_servers: str, kafka_config: Mapping[str, str], topics: Callable[[Any], Iterable[str]]
 ) -> tuple[Any, dict[str, frozenset[str]]]:
     """The cluster's metadata, and what the principal may do with the topics that ``topics`` selects from the metadata.
-    The rights are names of operations in ACLs; a topic that may not be seen has none. A topic is missing if the cluster
-    does not say what is allowed. Raises as :func:`cluster_metadata`."""
+    The rights are names of operations in ACLs; a topic that may not be seen has none. A topic is left out if the
+    cluster does not say what is allowed on it. Raises as :func:`cluster_metadata`."""
     contact = FirstContact()
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
         metadata = _metadata(admin, contact, bootstrap_servers, kafka_config, BROKER_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """A record batch that can't be read: which errors say so, and which offsets the batch has.
 
 librdkafka names the first offset of such a batch, not its last one, and never reads past it (docs/trust/facts.md, C15
-to C17). Rule: ignore what comes after its error, since librdkafka may read on in the middle of the batch."""
+to C17). Rule: ignore what comes after its error, because librdkafka may read on in the middle of the batch."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Damage(NamedTuple):
 def end_of_batch(
     make: Callable[[], Consumer], where: tuple[str, int], at: int, first: int, high: int, until_s: float = inf
 ) -> int | None:
-    """Returns the offset after the damaged batch that has the offset ``at``, and whose error names ``first``; None if a
-    broker does not answer, or not by ``until_s`` of the monotonic clock. ``where``: topic and partition; ``high``: the
-    end of the log.
+    """Returns the offset after a damaged batch: the one that holds the offset ``at``, and whose error names ``first``.
+    Returns None if a broker does not answer, or not by ``until_s`` of the monotonic clock. ``where``: topic and
+    partition; ``high``: the end of the log.
 
     Each step asks for one offset, so a batch of n offsets takes 2 log n steps. A second client must find the batch's
     last offset damaged as well: no healthy record may be skipped."""

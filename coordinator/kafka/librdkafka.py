@@ -80,7 +80,7 @@ IN_BULK: Mapping[str, str] = MappingProxyType(
     }
 )
 """librdkafka's fetch sizes of a consumer that reads neighbouring records. ``queued.max.messages.kbytes`` is each
-reader's own, since it bounds the memory of a process."""
+reader's own, because it bounds the memory of a process."""
 READING: Mapping[str, str] = MappingProxyType(
     {
         "check.crcs": "true",  # false by default: a record that the disk or the network changed would be delivered
@@ -240,8 +240,8 @@ class Silence:
 
     def came(self, key: tuple[str, int], end: int) -> bool:
         """Start the measurement again if the partition's log was never read as far as the exclusive ``end`` before.
-        Returns whether it does. A client that repeats records makes no progress: after an unreadable batch librdkafka
-        may begin at the log's start again, for ever."""
+        Returns whether the measurement began again. A client that repeats records makes no progress: after an
+        unreadable batch librdkafka may begin at the log's start again, for ever."""
         if end <= self._ends.get(key, -1):
             return False
         self._ends[key] = end

@@ -19,8 +19,8 @@ def retry_until(
 ) -> Retrying:
     """Retries while ``condition`` holds for the error or the result of an attempt. The attempts end when the next one
     would begin ``timeout_s`` seconds after the first, or later: then the last error is raised, or the last result
-    returned. ``pause`` must not be random, since it is computed before it begins. ``least`` attempts are made
-    also after the deadline."""
+    returned. ``pause`` must not be random, because it is computed before it begins. ``least`` attempts are made also
+    after the deadline."""
 
     def too_late(state: RetryCallState) -> bool:
         return state.attempt_number >= least and (state.seconds_since_start or 0.0) + pause(state) >= timeout_s
@@ -46,7 +46,8 @@ def _last(state: RetryCallState) -> Any:
 
 class StopAtDeadline:
     """A stop condition for tenacity: stops after ``timeout_s`` seconds of attempts. Each attempt with the pause before
-    it counts up to MAX_ATTEMPT_S, so a driver that was stopped for an hour does not give up at its first error."""
+    it counts up to MAX_ATTEMPT_S, so a driver that was stopped for an hour does not end its retries at its first
+    error."""
 
     def __init__(self, timeout_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s, self._now_s = timeout_s, now_s

@@ -1,8 +1,8 @@
 """A function that gives tokens for OAUTHBEARER, named by a text: ``oauth_cb=MODULE:FUNCTION``. The query, its
 executors, ShareConsumers, commands and the coordinator each import the module, and call the function.
 
-Rule: processes pass on a text, not code, and call only what :func:`token_function` marks. Otherwise an option could
-name any function of a host. No token is in an error or a log."""
+Rule: processes pass on a text, not code, and call only what :func:`token_function` marks. Without that mark an option
+could name any function of a host. No token is in an error or a log."""
 
 from __future__ import annotations
 

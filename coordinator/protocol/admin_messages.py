@@ -22,8 +22,8 @@ Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 
 class GroupListing(Message, frozen=True, tag=False):
     """A group in a list. ``state``: EMPTY or STABLE (KIP-932), or UNKNOWN if no coordinator could be asked.
-    ``coordinator``: empty if the coordinator that answers serves the group. Else the coordinator that does: the
-    host:port of a standalone coordinator, or the host of one on demand, with the process id in brackets."""
+    ``coordinator``: the coordinator that serves the group: the host:port of a standalone one, or the host of one on
+    demand, with the process id in brackets. Empty if it is the coordinator that answers."""
 
     group_id: str
     state: str
@@ -101,8 +101,8 @@ class InFlightPage(Message, frozen=True):
     """A page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` by the coordinator's
     clock.
 
-    cursor: where the next page begins; None after the last page. Since one request scans a bounded number of runs, a
-        page may have a cursor and fewer runs than the limit, or none.
+    cursor: where the next page begins; None after the last page. One request scans a bounded number of runs, so a page
+        with a cursor may have fewer runs than the limit, or none.
     staleness_threshold_ms: the group's group.share.in.progress.staleness.threshold.ms.
     read_from: as in GroupsListed."""
 

@@ -32,8 +32,8 @@ class AllowedTopics:
             raise self._refused(f"Topic {topic}", "read by a share group", self.source, SOURCE_KEY, "topics=")
 
     def check_pattern(self, pattern: str) -> None:
-        """Check that members may subscribe by the pattern: it must be the allowed pattern itself, since one can't tell
-        whether a pattern matches only topics that another matches. Raises TopicNotAllowed."""
+        """Check that members may subscribe by the pattern: it must be the allowed pattern itself, because one can't
+        tell whether a pattern matches only topics that another matches. Raises TopicNotAllowed."""
         if self.source not in (EVERYTHING, pattern):
             what = f"The topics of the pattern {pattern}"
             raise self._refused(what, "read by a share group", self.source, SOURCE_KEY, "topics=")

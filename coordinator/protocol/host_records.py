@@ -35,7 +35,7 @@ MOST_BODY_BYTES = 100 << 20
 socket.request.max.bytes."""
 MOST_ASK_BYTES, MOST_HEADER_BYTES = 4 << 10, 128 << 10
 """A record is skipped if its Ask has more bytes than the first number, or another message more than the second. (A
-Probe is long, since it names each request that waits.)"""
+Probe is long, because it names each request that waits.)"""
 
 
 class ToOwner(msgspec.Struct, frozen=True, kw_only=True):

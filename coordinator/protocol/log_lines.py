@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """The text on one line, with an escape for each unprintable character: otherwise a name that a member chose could
+    """The text on one line, with an escape for each unprintable character: without it a name that a member chose could
     move a terminal's cursor, or look like another line of the log."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

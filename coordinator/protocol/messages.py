@@ -203,8 +203,9 @@ class OutcomesStaged(Message, frozen=True):
     """How many of the rows' records were staged, and how many were stale.
 
     stale_sample: some stale records, as ``topic-partition@offset (delivery count)``.
-    attempt, plan_id, member_id: for the batch to which the request applies, the number of the delivery, from 0, the
-        plan, and the member that holds it. None and empty if the request applies to no batch, and changed nothing.
+    attempt, plan_id, member_id: of the batch to which the request applies: the number of its delivery (from 0), its
+        plan, and the member that holds the plan. None and empty if the request applies to no batch, and changed
+        nothing.
     contradicted: how many records are released because an earlier request of the same attempt named another outcome."""
 
     staged: int = 0
@@ -267,7 +268,7 @@ class PlanReply(Message, frozen=True):
         up in the log. Ask again.
     altered: the first of ``altered_total`` share partitions whose start offsets an administrator altered since the
         named plan was acquired.
-    held_back: if not 0, nothing was acquired, since this many records wait for their dead letters.
+    held_back: if not 0, nothing was acquired, because this many records wait for their dead letters.
     holders: in an ordered group, some members that hold the share partitions for which this member waits.
     limited_by: the key of the group by which nothing was acquired (docs/run/flow.md). retry_ms: after how many
         milliseconds that may change; 0: nobody knows.
@@ -341,8 +342,8 @@ class AwaitedRecord(Message, frozen=True, tag=False):
     later records of the share partition wait for it.
 
     stage: its stage of isolation.
-    since_ms: when it failed alone for the first time; else when the member that holds it acquired it, or when it was
-        released. None: not known.
+    since_ms: when it failed alone for the first time. If it did not: when the member that holds it acquired it, or when
+        it was released. None: not known.
     until_ms: it is not acquired before this time; None: it has no delay.
     member_id, client_id, client_host: the member that holds it; empty if nobody does."""
 
@@ -357,7 +358,7 @@ class AwaitedRecord(Message, frozen=True, tag=False):
 
     @property
     def is_alone(self) -> bool:
-        """Whether the record is delivered only alone, since it failed in all of its tries."""
+        """Whether the record is delivered only alone, because it failed in all of its tries."""
         return self.stage in ("quarantined", "failed alone", "trial")
 
     @property
@@ -371,8 +372,8 @@ class PartitionDescription(Message, frozen=True, tag=False):
 
     lag: None if the end of the log is unknown.
     archived: the records of ``archived_total`` by disposition; ``none`` are offsets without a record.
-    removed, deleted: the records of ``archived_total`` that Kafka removed before they were done, by retention or
-        delete-records, or with their topic.
+    removed, deleted: the records of ``archived_total`` that Kafka removed before they were done: by retention or
+        delete-records (``removed``), or with their topic (``deleted``).
     without_dead_letter: the records that were given up while the group had no dead letter topic, by disposition.
     skipped, repeated: offsets that resets skipped, or made available again.
     archiving: records whose dead letters are not written yet. runs_total: the runs of the window.
@@ -433,8 +434,9 @@ class MemberDescription(Message, frozen=True, tag=False):
     assignment: some of the ``assigned_total`` partitions from which the member acquires; a query acquires from all in
         its subscription.
     breaker: a query's breaker on releases, if it is open, the query has a session, and the group has records in flight.
-    client_id: the member's name, here and in all other messages about a group. That is the config member.name, else the
-        query's name once a sink has named it, else client.id, else the name of the application or program.
+    client_id: the member's name, here and in all other messages about a group. That is the first that is known of
+        these: the config member.name, the query's name (from a sink), client.id, the name of the application or
+        program.
     client_pid: the process id; 0 if it is not known. checkpoint: the query's, once a sink has named it.
     ending: how the query's processes ended, if the query ended with a named error, or keeps ending.
     waits: in an ordered group, the member found nothing but share partitions that other members hold."""
@@ -546,7 +548,7 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     topics: the names of the subscribed topics.
     configs: group configs to set; only a join that raises the epoch sets them.
     starting_offsets: for partitions that have no start offset yet. None: share.auto.offset.reset decides.
-    member_name: the config member.name. client_id: client.id, or else the name of the application or program.
+    member_name: the config member.name. client_id: client.id; without it, the name of the application or program.
     client_pid: the process id; 0 if it is not known."""
 
     member_id: MemberId
@@ -578,8 +580,8 @@ class ReportEnding(GroupRequest[Done], frozen=True):
     timeout, so that a query that restarts within it keeps its batch.
 
     member_id, member_epoch: of the process itself. No epoch: the join of the process ``process_id`` was refused. No
-    member id: a sink reports, whose query is the one with a batch in the driver of ``client_host`` and
-        ``client_pid``, or with this checkpoint, if the driver has several.
+    member id: a sink reports. Its query is the one that has a batch in the driver of ``client_host`` and
+    ``client_pid``; if several have one, it is the query with this checkpoint.
     is_over: False if a task says it, which Spark may try again."""
 
     error: ErrorName
@@ -599,7 +601,8 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
     start: the plan id in Spark's start offset; empty for the initial offset.
     max_records: None for no limit. wait_ms: how long to wait if there are no records.
     until, began_ms: of an AvailableNow run, the ends of the logs at its start, by topic and partition, and the time of
-        its start. Only records below these ends are acquired, and none that was released since, or delayed beyond it.
+        its start. Only records below these ends are acquired, and none that was released after that time, or delayed
+        beyond it.
     """
 
     start: str = ""
@@ -656,7 +659,7 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     max_records: share.fetch.max.records (KIP-1206).
     wait_ms: how long to wait if there are no records. A request with ``acknowledgements`` does not wait.
     after: the plan id of the last reply that the consumer received; empty if it has received none; None: not checked.
-        The oldest plan that was acquired after that is returned again, since its reply was lost.
+        The oldest plan that was acquired after that is returned again, because its reply was lost.
     acquire_mode: the consumer's own mode; empty: the group's applies.
     acknowledgements: applied before anything is acquired.
     ahead: acquire nothing if a record is due that isolation delivers apart from others.
@@ -715,8 +718,8 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     lost_replacements: how many rejected rows had a key, value or headers of their own that could not be written, so
         that the coordinator writes the original record.
     contradicting: how many records are released because their rows named different outcomes.
-    fail_on_stale: refuse the request if a row is stale, that is, if its receipt matches no live plan. Else stale rows
-        are counted."""
+    fail_on_stale: refuse the request if a row is stale, that is, if its receipt matches no live plan. If False, stale
+        rows are only counted."""
 
     incarnation: str = ""
     plans: dict[str, int] = {}

@@ -2,7 +2,7 @@
 service stages the outcomes.
 
 The module is pure, and runs no Python code for single rows: it compares columns with themselves, shifted by one. It is
-not in the core, since it needs pyarrow."""
+not in the core, because it needs pyarrow."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class LogOnce:
             self.log.warning("%s%s", message, more)
 
     def left_out(self, key: str) -> int | None:
-        """Returns how many lines of the key were left out since its last line. None: leave this one out, too, since the
-        last line is not yet INTERVAL_S old."""
+        """Returns how many lines of the key were left out since its last line. None: leave this one out, too, because
+        the last line is not yet INTERVAL_S old."""
         now_s = self._clock()
         with self._lock:
             line_s, left_out = self._known.get(key, (now_s - INTERVAL_S, 0))

@@ -78,7 +78,7 @@ class OffsetRange(NamedTuple):
 
 
 class CappedLock(NamedTuple):
-    """The lock of offsets ``first..last`` was renewed for less than its full duration, since
+    """The lock of offsets ``first..last`` was renewed for less than its full duration, because
     share.max.lock.extension.ms limits it: it ends ``left_ms`` milliseconds from now."""
 
     topic_id: str

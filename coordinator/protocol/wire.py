@@ -35,7 +35,7 @@ class Health(Request[Healthy], frozen=True):
 
 
 class StepDown(Request[Done], frozen=True):
-    """Asks a coordinator on demand to leave, since another one takes its place for this ``reason``."""
+    """Asks a coordinator on demand to leave, because another one takes its place for this ``reason``."""
 
     reason: str
 
@@ -86,7 +86,7 @@ class Endpoint(Message, frozen=True, tag=False):
 
 
 class LaunchSettings(Message, frozen=True, tag=False):
-    """The settings of a coordinator process. A coordinator on demand reads them from its standard input, since
+    """The settings of a coordinator process. A coordinator on demand reads them from its standard input, because
     ``kafka_config`` holds secrets, which must not be on a command line or in the environment. A standalone coordinator
     makes them from its properties file, and has no endpoint file and no log file. ``start_lock``: the file descriptor
     of the start lock, which the process closes once it serves; -1 if the process that started it holds the lock."""

@@ -1,7 +1,7 @@
 """A coordinator, built from its parts from top to bottom. on_demand.py and standalone.py are the processes in which one
 runs.
 
-A part is made once all that it needs exists, with two exceptions. The server listens first, since the state names its
+A part is made once all that it needs exists, with two exceptions. The server listens first, because the state names its
 address; it refuses requests until all parts serve. The runtime reports changed groups to the dispatcher of dead
 letters, which is made after it."""
 
@@ -202,7 +202,7 @@ def _audit_file(settings: LaunchSettings) -> str:
 
 
 def set_up_python() -> None:
-    """Let Python's garbage collector run rarely, since the state is long-lived and has no cycles, and its threads take
-    turns often."""
+    """Let Python's garbage collector run rarely (the state is long-lived and has no cycles), and let Python's threads
+    take turns often."""
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(THREADS_TURN_S)

@@ -127,8 +127,8 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
 
 def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | None:
     """Write the endpoint file again if it is missing or damaged: a cleaner, or the end of the user's last login
-    session, may delete it. Without the file no client finds this coordinator, or can start another one, since this one
-    owns the store.
+    session, may delete it. Without the file no client finds this coordinator, or can start another one, because this
+    one owns the store.
 
     If the file names another coordinator, returns that one: it was started while this one was paused. If this one
     stayed, the two would take groups from each other, and end sessions of live queries."""

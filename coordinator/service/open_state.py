@@ -146,7 +146,8 @@ class KafkaState:
         return self._hosts
 
     def stored_groups(self) -> list[GroupListing]:
-        """The state topic's groups. If another process serves one, the listing names that process, which knows it."""
+        """The state topic's groups. If another process serves one, the listing names that process, which knows the
+        group's state."""
         topic, me, listings = self._topic, self._ownership.me, []
         for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
             is_mine = owner is None or owner.released or owner.installation_id == me.installation_id

@@ -2,8 +2,8 @@
 
 The archive has no other records: those that a limit archived (delivery count, expiry), or that the log lost, pass
 through no sink. Rows are written at least once, like dead letters. The archive may have a row whose record was released
-after all, since another attempt decided otherwise. ``topic``, ``partition``, ``offset`` and ``deliveryCount`` identify
-a row.
+after all, because another attempt decided otherwise. ``topic``, ``partition``, ``offset`` and ``deliveryCount``
+identify a row.
 
 Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``, with the day of archiving in UTC and the
 columns of ``SCHEMA``; readers skip names that begin with ``_``. Rule: readers see only whole files, of the last attempt
@@ -147,8 +147,8 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
 
     The rows replace those of all earlier attempts at the batch. If the process is killed in the middle, the replay of
     the batch replaces what it left. If a process was paused in the middle and continues beside its successor, it leaves
-    nothing: the one that names its files in the journal second finds the other. Returns the new files, relative to the
-    archive.
+    nothing: whichever of the two names its files in the journal later finds the other's entry. Returns the new files,
+    relative to the archive.
 
     Raises:
         ArchiveNotWritable: the file system refuses.

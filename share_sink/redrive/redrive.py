@@ -75,9 +75,9 @@ def redrive(
     A record is sent to the partition that it came from; its key chooses the partition in another topic, and if that
     partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
     and a new timestamp; with ``keep_timestamp`` its own, where the dead letter has it. ``rate``: at most this many
-    records a second; None: no limit. ``origins``: what groups were given; a dead letter of another record is not sent,
-    and counted. ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent. ``watch`` is
-    called with the report so far, before each dead letter is selected.
+    records a second; None: no limit. ``origins``: which records the groups were given; a dead letter of any other
+    record is counted, and not sent. ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not
+    sent. ``watch`` is called with the report so far, before each dead letter is selected.
 
     Raises:
         UnknownTopic: the dead letter topic does not exist.

@@ -1,7 +1,7 @@
 """A table of Delta Lake or Apache Iceberg, which Spark writes.
 
-Rule: a write is one commit, and the commit itself refuses what the table has, since a driver may be paused at any time,
-and go on when its successor has written the batch."""
+Rule: a write is one commit, and the commit itself refuses what the table has, because a driver may be paused at any
+time, and go on when its successor has written the batch."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def warn_given_up(group_id: str, given_up: Iterable[GivenUp]) -> None:
             for topic, partition, first, last in entry.sample
         ]
         _log.warning(
-            "share group %s archived %d record(s), which it does not deliver again, since %s: %s. With "
+            "share group %s archived %d record(s), which it does not deliver again, because %s: %s. With "
             "errors.deadletterqueue.topic.name set they become dead letters.",
             *(group_id, entry.count, _REASONS[entry.disposition], _named(ranges, entry.count)),
         )

@@ -42,7 +42,7 @@ ENDPOINT = "share.coordinator.endpoint"
     default="",
     metavar="FILE",
     help="The tokens to sign in with, a line RIGHTS NAME:TOKEN for each. Without this file, people sign in with the "
-    f"coordinators' tokens if {ENDPOINT} is set; else the command makes a token and prints it.",
+    f"coordinators' tokens if {ENDPOINT} is set; if it is not, the command makes a token and prints it.",
 )
 @click.option(
     "--public-url",

@@ -134,8 +134,8 @@ class PatientProtocol(H11Protocol):
         return self._is_between() or self.flow.write_paused or self.cycle.more_body
 
     def _look(self) -> None:
-        """Abort the connection if its client has read nothing since the last check. Otherwise the pending answer, and a
-        close that waits for it, would stay for ever."""
+        """Abort the connection if its client has read nothing since the last check. If nothing aborted it, the pending
+        answer, and a close that waits for it, would stay for ever."""
         is_stuck = self.flow.write_paused or self.transport.is_closing()
         if is_stuck and self._was_stuck:
             self.transport.abort()

@@ -58,7 +58,7 @@ class GroupMeasures:
     slowed: how many queries with a session have an open breaker on releases, while records are in flight.
     ending: how many queries ended with a named error, or keep ending, by error; an empty one for those without.
     waiting: in an ordered group, how many share partitions wait for a record that nobody holds, or that is delivered
-        alone. longest_wait_ms: the longest of these waits, as far as it is known since when they last.
+        alone. longest_wait_ms: the longest of these waits, as far as the times of their begins are known.
     records: what became of the records of all share partitions that the group has or had.
     paused: the group's topics of which nothing is acquired.
     limits: the keys of the group's rate and of its limit of records in flight, and whether each is used up.

@@ -65,7 +65,7 @@ network cut a client was seen to stay deaf."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0
-"""A read that only finds out whether records exist fails after this many seconds, since a request may wait for it."""
+"""A read that only finds out whether records exist fails after this many seconds, because a request may wait for it."""
 NO_CONTROLLER = -1
 """The controller id in a cluster's answer while it elects a controller."""
 LEAST_LOOKS = 3
@@ -149,7 +149,7 @@ class KafkaCluster:
 
     def gives_topic_ids(self) -> bool:
         """Whether the cluster has topic ids. A cluster has none if its controller is none of its brokers (librdkafka's
-        mock cluster), or if it describes a topic without an id. The metadata is read more than once, since a real
+        mock cluster), or if it describes a topic without an id. The metadata is read more than once, because a real
         cluster may be electing a controller. The answer is cached, and each group stores it at its creation."""
         if self._gives_ids is None:
             pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
@@ -213,9 +213,9 @@ class KafkaCluster:
         return (found, away) if found else (self.offsets(wanted, at, read_committed=read_committed), set())
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
-        """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
-        else shows compaction, transaction markers and aborted batches. Raises BrokerNotReachable or BrokerRefused if
-        the log can't be read."""
+        """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, because
+        nothing else shows compaction, transaction markers and aborted batches. Raises BrokerNotReachable or
+        BrokerRefused if the log can't be read."""
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
         reader = new_client(
             Consumer,

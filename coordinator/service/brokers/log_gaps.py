@@ -1,7 +1,7 @@
 """Finds gaps: acquired offsets at which the log has no record, after compaction, transaction markers and aborted
 batches.
 
-Plans include gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Only three
+Plans include gaps, because a plan is acquired before its log is read, and accepting gaps is harmless. Only three
 decisions must not count gaps as records, and the log is read for these alone (ADR 7). A completed batch without a
 record does not prove that the processing works. A quarantined offset without a record is not tried alone. In explicit
 mode, an undecided offset without a record is not released.

@@ -397,7 +397,7 @@ class CoordinatorService(Handlers):
 
     def _acknowledge_and_acquire(self, request: AcquireRecords) -> AcquiredReply:
         """Acknowledge, and acquire in the same append if the brokers answer soon. Otherwise the acknowledgements are
-        applied alone, since their locks may end, and the member asks for records again."""
+        applied alone, because their locks may end, and the member asks for records again."""
         view = self._view(request)
         remade = self._remade_topics.look_at_acknowledged(request.acknowledgements, lambda: view)
         asked = self._asks_of_polls.submit(self._facts_of_poll, request, view, may_wait=request.wait_ms > 0)

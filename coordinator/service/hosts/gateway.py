@@ -159,7 +159,7 @@ class Gateway:
         by: str = "",
     ) -> bytes:
         """Pass the request ``name`` on to the owner, and return the owner's answer. ``waits_s``: the request may wait
-        this long for records. ``is_patient``: the owner may be silent for as long as its patience; else for one
+        this long for records. ``is_patient``: the owner may be silent for as long as its patience; if false, for one
         question. ``is_gone``: whether the client has ceased to wait; the owner's silence is still found out. ``by``:
         the name of the client's token. An error about the owner itself names its host.
 

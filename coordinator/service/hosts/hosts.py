@@ -122,7 +122,7 @@ class Hosts:
                 here()
 
     def _reads_the_log(self, group_id: str, owner: Owner) -> bool:
-        """Whether a look reads what the owner wrote, since the owner's process has not answered lately. A look waits
+        """Whether a look reads what the owner wrote, because the owner's process has not answered lately. A look waits
         for such a process once; after that, one look in each LOOK_LASTS_S asks it again."""
         now_s = self._transport.now_s()
         if now_s - self._silent_s.get(owner.process, -inf) >= LOOK_LASTS_S:

@@ -60,7 +60,7 @@ from coordinator.state_log.owner_record import Owner
 LOOKS_EVERY_S = 1.0
 """An owner looks at the ends of the request topics this often, in seconds."""
 ENDS_S = 3.0
-"""The brokers have this many seconds to tell the ends: far less than a session, since the tick comes after it."""
+"""The brokers have this many seconds to tell the ends: far less than a session, because the tick comes after it."""
 ALONE_S = 2.0
 """An owner looks for the request topics this often, in seconds, until another host has created them."""
 DEAF_S, MOST_DEAF_S = 2.0, 30.0
@@ -430,7 +430,7 @@ class OwnerRequests:
         body = b"".join(received.parts.get(number, b"") for number in range(ask.parts))
         received.parts.clear()
         if not is_whole(ask, body):
-            self._once.warn("digest", "a request of another host was skipped, since its id has another digest")
+            self._once.warn("digest", "a request of another host was skipped, because its id has another digest")
             return None
         origin = FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id)
         named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")

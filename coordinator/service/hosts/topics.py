@@ -98,7 +98,7 @@ def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
             with _errors_of(state, "read its configuration", name):
                 found = admin.describe_configs([asked], request_timeout=state.timeout_s)[asked].result()
         except HostTopicNotAuthorized:
-            _log.info("the configuration of %s is not checked, since DescribeConfigs on it is not allowed", name)
+            _log.info("the configuration of %s is not checked, because DescribeConfigs on it is not allowed", name)
             continue
         differs = {key: value for key, value in FIT.items() if found and found[key].value != value}
         if not differs:

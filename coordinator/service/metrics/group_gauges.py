@@ -27,7 +27,7 @@ _OF_GROUP = {
     "share_group_unaccounted_records": ("0: each offset that was acquired is done or still there.", ()),
     "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
     "share_group_ending_queries": ("Queries that ended with a named error, or keep ending.", ("error",)),
-    "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
+    "share_group_slowed_queries": ("Queries that acquire less because sinks release most of their records.", ()),
     "share_group_waiting_partitions": ("Partitions that wait for a released or quarantined record (share.order).", ()),
     "share_group_paused_topics": ("1: nothing is acquired from this topic (share.paused.topics).", ("topic",)),
     "share_group_limited": ("1: this limit of the group is used up at the moment of the scrape.", ("key",)),

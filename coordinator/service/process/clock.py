@@ -40,7 +40,8 @@ class StallDetector:
 
     def look(self, now_ms: int) -> int:
         """Record that the thread handles requests now. Returns for how many milliseconds it was stalled since the last
-        check. ``STALLED_MS`` of each pause do not count: else no session would end where every round is slow."""
+        check. ``STALLED_MS`` of each pause do not count: if they did, no session would end where every round is
+        slow."""
         before_ms = now_ms if self._looked_ms is None else self._looked_ms
         self._looked_ms = now_ms
         return max(0, now_ms - before_ms - STALLED_MS)

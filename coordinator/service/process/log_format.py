@@ -25,7 +25,7 @@ def write_end(audit: logging.Logger, level: int, line: str) -> None:
     try:
         audit.log(level, "%s", line)
     except ShareGroupError as error:
-        _log.error("the audit log lacks a line, since %s The line: %s", error, line)
+        _log.error("the audit log lacks a line, because %s The line: %s", error, line)
 
 
 class PrivateRotatingFile(RotatingFileHandler):

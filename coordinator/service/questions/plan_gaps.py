@@ -50,8 +50,8 @@ class PlanGaps:
         """Returns the facts, with the state in the log of the offsets that the answer depends on.
 
         While records are quarantined: which quarantined offsets are gaps, and whether the plan to complete had a record
-        at all. In explicit mode: which offsets that no sink decided are gaps, since the completion releases the others;
-        ``undecided_left`` says that not all of these offsets are read yet."""
+        at all. In explicit mode: which offsets that no sink decided are gaps, because the completion releases the
+        others; ``undecided_left`` says that not all of these offsets are read yet."""
         if request.start and view.undecided and not self._gives_back(view):
             # Never guess: each released record counts a try.
             look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)

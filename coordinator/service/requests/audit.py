@@ -133,7 +133,7 @@ class Refusals:
             try:
                 self._limited.warn(f"{caller} {name}", line)
             except ShareGroupError as failed:
-                self._failed.warn("audit", f"the audit log lacks refusals, since {failed}")
+                self._failed.warn("audit", f"the audit log lacks refusals, because {failed}")
 
 
 def _in_words(error: Exception) -> str:

@@ -537,7 +537,7 @@ class CoordinatorRuntime:
                 self._forget(group_id)
 
     def _load_again(self, round_: Round) -> None:
-        """Load dropped groups again without a request, since their deadlines continue."""
+        """Load dropped groups again without a request, because their deadlines continue."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
             begun_ms = self._now(round_.now_ms)
             try:

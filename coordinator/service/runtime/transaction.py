@@ -83,8 +83,8 @@ def looking(look: Callable[[ShareGroup], T]) -> Transaction[T]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromAnotherHost:
     """The bounds of a request that came from another host. Only the group's owner with this tenure carries it out, and
-    only up to ``not_after_ms`` on the clock of the event loops: after that, its asker has given up, and may have sent
-    another request."""
+    only up to ``not_after_ms`` on the clock of the event loops: after that, its asker waits no longer, and may have
+    sent another request."""
 
     tenure: str
     not_after_ms: int

@@ -120,7 +120,7 @@ def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
 
 def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartition, Start]) -> Transaction[Joined]:
     """Create the group if it is new, join, set configs that differ, and initialise partitions without a start offset.
-    The rule for their start is chosen here, since other members may have joined since the offsets were looked up.
+    The rule for their start is chosen here, because other members may have joined since the offsets were looked up.
 
     Raises:
         CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.

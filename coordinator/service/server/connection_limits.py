@@ -2,7 +2,7 @@
 
 gRPC accepts every connection and has no limit to set. So a thread scans the descriptors of this process once a second
 for sockets of the server's port (through ``/dev/fd``, which Linux and macOS have). Rule: no other socket is touched. A
-descriptor is duplicated before it is examined, since its number may be another socket's a moment later."""
+descriptor is duplicated before it is examined, because its number may be another socket's a moment later."""
 
 from __future__ import annotations
 

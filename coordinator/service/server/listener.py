@@ -81,8 +81,8 @@ def _certificate(config: ServerConfig) -> tuple[bytes, bytes]:
 
 
 def _check_pair(certificate_path: str, certificate: bytes, key_path: str, key: bytes) -> None:
-    """Check the pair here, since gRPC reports nothing more than that the server did not start. Raises UnusableFile if a
-    file holds no PEM, or the key does not belong to the certificate."""
+    """Check the pair here, because gRPC reports nothing more than that the server did not start. Raises UnusableFile if
+    a file holds no PEM, or the key does not belong to the certificate."""
     for marker, name, path, content in (
         (b"-----BEGIN CERTIFICATE-----", _CERTIFICATE, certificate_path, certificate),
         (b"PRIVATE KEY-----", _KEY, key_path, key),

@@ -93,8 +93,8 @@ class SqliteStore(SoleOwner):
     # --- taking ownership
 
     def _check_place(self) -> None:
-        """Check that the file and its lock can be made there. Otherwise an error would look as if another process had
-        the lock. Raises UnusableFile if the file system refuses, or the path is a folder."""
+        """Check that the file and its lock can be made there. Without this check an error would look as if another
+        process had the lock. Raises UnusableFile if the file system refuses, or the path is a folder."""
         reason = "it is a folder; name a file in it" if self.path.is_dir() else ""
         try:
             if not reason:

@@ -118,7 +118,7 @@ class Store(Protocol):
             StorePartlyFailed: for some of the groups."""
 
     def must_prove(self, group_id: str) -> bool:
-        """Whether an answer about the group needs an append first, since another process may own the group by now."""
+        """Whether an answer about the group needs an append first, because another process may own the group by now."""
 
     def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         """Replaces the group's log by ``data``, the records that rebuild the group as it is now. After a failure the

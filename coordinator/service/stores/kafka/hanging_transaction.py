@@ -4,7 +4,7 @@ left open for good (KIP-664), and transactions that a crashed owner left open.
 A broker that restarts can complete a transaction without its marker, and then no reader of committed records gets past
 it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
 
-Rule: a whole transaction is committed, since its commit may have been answered. A transaction of which an unclean
+Rule: a whole transaction is committed, because its commit may have been answered. A transaction of which an unclean
 leader election left only a part is aborted."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOOKS_EVERY_S = 10.0
 """Kafka checks for transactions that take too long this often, in seconds
 (transaction.abort.timed.out.transaction.cleanup.interval.ms)."""
 SPREAD_S = 10.0
-"""Coordinators end a transaction at random times within this many seconds. Otherwise the fence of a second coordinator
-would abort what the first one is writing, and the hanging transaction with it."""
+"""Coordinators end a transaction at random times within this many seconds. If two did so at the same time, the fence of
+the second would abort what the first is writing, and the hanging transaction with it."""
 MARKER_S = 2.0
 """Kafka may take this many seconds to write a marker."""
 
@@ -116,10 +116,10 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
 
 
 def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
-    """Abort the transactions that ``gone`` left open, the owner from which this process takes a group. Otherwise the
-    groups of the partition wait until Kafka ends them. ``gone`` still owns its other groups, and loads them again if it
-    still runs. A hanging transaction stays: its commit may have been answered. Raises StoreRefused if Kafka did not
-    confirm it."""
+    """Abort the transactions that ``gone``, the owner from which this process takes a group, left open. Without that,
+    the groups of the partition would wait until Kafka ends them. ``gone`` still owns its other groups, and loads them
+    again if it still runs. A hanging transaction stays: its commit may have been answered. Raises StoreRefused if Kafka
+    did not confirm it."""
     end = topic.offset(partition, LATEST)
     while (offset := _last_stable(topic, partition)) < end:
         group_id = writer_of(topic, partition, offset)

@@ -525,8 +525,8 @@ class KafkaStore:
 
     def _append(self, group_id: str, append: Append, now_ms: int) -> None:
         """Append the records, or an owner record if there are none. A group's first records are written together with
-        its owner record, a second time. The first ones after a deletion are also written with an empty snapshot, since
-        earlier records may be pruned by now."""
+        its owner record, a second time. The first ones after a deletion are also written with an empty snapshot,
+        because earlier records may be pruned by now."""
         open_ = self._opened(group_id)
         log, first = open_.log, open_.log.next_sequence or 0
         shown = log.state_records(append.group, append.records, now_ms)

@@ -34,7 +34,7 @@ PROGRESS_S = 5.0
 """A long load logs a line at intervals of this many seconds."""
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
-"""One reader fetches up to this many kilobytes ahead: few, since many partitions may be loaded at the same time."""
+"""One reader fetches up to this many kilobytes ahead: few, because many partitions may be loaded at the same time."""
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@ it.
 
 An owner stays the owner while it lives, on demand or standalone. Another coordinator takes a group only if the owner
 has given it up, or was found gone. If the owner can't be asked, the newest claimant takes the group, but only for a new
-member: otherwise the two would take it from each other for ever."""
+member: without that condition the two would take it from each other for ever."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LivingOwner:
     found gone. ``me``: this process."""
 
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
-        """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
+        """``asks_owners``: whether this process can ask the owners on other hosts; if not, it reads what they wrote."""
         self.me, self._asks_owners = me, asks_owners
         self._found: dict[str, _Found] = {}
 
@@ -96,7 +96,7 @@ class LivingOwner:
         self._found.pop(group_id, None)
 
     def is_unknown(self, group_id: str) -> bool:
-        """Whether nobody knows which members of the group live, since its owner does not answer."""
+        """Whether nobody knows which members of the group live, because its owner does not answer."""
         found = self._found.get(group_id)
         return found is not None and found.state in UNKNOWN
 

@@ -4,7 +4,8 @@ A group needs its log from its newest snapshot on. Rule: only records below ever
 needs are deleted, other processes' groups included. No other part of sharegroup deletes from the topic.
 
 Groups get new snapshots only if more records could be deleted than all groups need, so a partition at rest is not
-touched. Otherwise each pass would write a hundred dormant groups again, only because of what the previous pass wrote.
+touched. Without this condition each pass would write a hundred dormant groups again, only because of what the previous
+pass wrote.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 class Pruning:
     """A thread that prunes every ``interval_ms``. ``wake`` loads a group without a living owner, so that the group gets
-    a new snapshot, and is unloaded again. None: such groups are left alone, since a coordinator on demand takes only
+    a new snapshot, and is unloaded again. None: such groups are left alone, because a coordinator on demand takes only
     groups that it was asked for."""
 
     def __init__(

@@ -112,7 +112,8 @@ class StateTopic:
         return StateTopicMissing(topic=self.name, what=what)
 
     def failed(self, what: str, error: KafkaError) -> BrokerNotReachable | BrokerRefused:
-        """Returns the error of a request, ``what`` in words, that no broker answered or that the brokers refused."""
+        """Returns the error of a request that no broker answered or that the brokers refused. ``what``: the request in
+        words."""
         if error.retriable() or error.code() in NO_ANSWER:
             return BrokerNotReachable(
                 addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
