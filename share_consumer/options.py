@@ -52,7 +52,7 @@ PROGRESS_BATCHES = ConfigKey(
 OPTIONS = (
     Option("bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
     Option("group.id", "required", "The share group. Queries and ShareConsumers of one group share its records."),
-    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts records; explicit: you do."),
+    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts records; explicit: you do it."),
     Option(
         "max.poll.records",
         "500",

@@ -60,8 +60,8 @@ class PsycopgMissing(ShareGroupError, kafka_error="INVALID_CONFIG"):
 
 class QueryNotKnown(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """append_once() does not know the query of the batch: {reason}. Call it in foreachBatch, with the rows and the
-    batch_id of that call. With Spark Connect, or in another session of the application than its first, set the option
-    checkpointLocation to that of the query, or use merge_once()."""
+    batch_id of that call. With Spark Connect, or in a SparkSession that is not the application's first, pass
+    append_once() the query's checkpointLocation in its options, or use merge_once()."""
 
 
 class BatchAppendedTwice(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -156,9 +156,10 @@ class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 class RedriveStopped(ShareGroupError):
     """The redrive of {topic} stopped after {sent} dead letter(s) were sent; {unsent} more were not sent, or it is not
-    known whether they were ({first}): {reason}. All are in {topic} still. A new redrive with the same conditions also
-    sends those that were sent already. To leave these out, call sharegroup.redrive with where=FUNCTION, which looks at
-    DeadLetter.partition and DeadLetter.offset: partition= and offset= of --where name the original record."""
+    known whether they were (the first: {first}): {reason}. All are in {topic} still. A new redrive with the same
+    conditions also sends those that were sent already. To leave these out, call sharegroup.redrive with where=FUNCTION,
+    a function that compares DeadLetter.partition and DeadLetter.offset, the dead letter's own place. --where can't do
+    it: its partition= and offset= are those of the original record."""
 
     report: Any = None
     """The RedriveReport."""

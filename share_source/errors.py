@@ -64,10 +64,10 @@ class TriggerOnceRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class LogNotTold(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """Spark asked the source for an offset before it told the source where Spark's log ends, or it asked again without
-    logging the answer. So the source can't know which batch is committed, and acquires nothing. Spark 4.0 and 4.1 call
-    the source in this order if spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use
-    Spark 4.2 or newer."""
+    """Spark asked the source for the next offset before it told the source the last offset in the query's offset log
+    (in the checkpoint), or asked again without writing the answer to that log. So the source can't know which batch is
+    committed, and acquires nothing. Spark 4.0 and 4.1 call the source in this order if
+    spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2 or newer."""
 
 
 class CheckpointChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):

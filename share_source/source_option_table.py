@@ -53,12 +53,12 @@ OPTIONS = (
     Option(
         "minPartitions",
         "none",
-        "Cut large ranges so that a batch has at least this many tasks. Refused with share.order=partition.",
+        "Divide large ranges so that a batch has at least this many tasks. Refused with share.order=partition.",
     ),
     Option(
         "maxRecordsPerPartition",
         "no limit",
-        "Cut ranges so that a task reads at most this many records. Refused with share.order=partition.",
+        "Divide ranges so that a task reads at most this many records. Refused with share.order=partition.",
     ),
     Option("includeHeaders", "false", "Add the column headers."),
     Option(
@@ -70,8 +70,9 @@ OPTIONS = (
     Option(
         "view",
         "none",
-        "Only with spark.read: shows groups, members, offsets, in-flight, dead-letters or records, and takes none. The "
-        "options beside it are kafka.*, share.coordinator.* and share.state.store; records has bounds too (see below).",
+        "Only with spark.read: shows groups, members, offsets, in-flight, dead-letters or records, and takes no "
+        "records. The options beside it are kafka.*, share.coordinator.* and share.state.store; records has bounds too "
+        "(see below).",
         "not there",
     ),
     Option(

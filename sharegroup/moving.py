@@ -42,7 +42,7 @@ MEMBERS = "Share group {group_id} has {count} member(s): the offsets go on while
 @click.option(
     "--wait",
     is_flag=True,
-    help="With --from-store: wait until the members of the group there have had the time to be heard of.",
+    help="With --from-store: wait until it is known whether the group there has members with a session.",
 )
 @click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
 @JSON_OPTION
@@ -50,9 +50,9 @@ MEMBERS = "Share group {group_id} has {count} member(s): the offsets go on while
 def import_command(context: click.Context, /, cluster: Cluster, group_id: str, **options: Any) -> None:
     """Create a share group that goes on where another group stands: what is done there is not delivered again.
 
-    Stop the members of the other group first. Start offsets and records that are done beyond them move, and delivery
-    counts. From another state store also configs, tries and quarantine move. The other group stays as it is: delete it
-    when the import is done.
+    Stop the members of the other group first. The new group gets the start offsets; from a share group also the records
+    that are done beyond them, and the delivery counts; and from another state store also the configs, tries and
+    quarantined records. The other group is not changed: delete it when the import is done.
 
     \b
     Examples:

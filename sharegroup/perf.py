@@ -127,7 +127,7 @@ _NOTHING = Consumption()
 def perf(cluster: Cluster, topic: str, fetch_size: int, socket_buffer_size: int, as_json: bool, **options: Any) -> None:
     """Measure how fast ShareConsumers read a topic.
 
-    A record that is delivered again counts again. If fewer records come than were asked for, the exit status is 1;
+    A record that is delivered again counts again. If fewer records are read than were asked for, the exit status is 1;
     Kafka's tool ends with 0. A new group begins at the latest record, unless share.auto.offset.reset says otherwise.
 
     \b

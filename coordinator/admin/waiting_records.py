@@ -112,8 +112,8 @@ def plan(admin: Admin, kafka_config: Mapping[str, str], group_id: str, bounds: B
 
 
 _GONE = (
-    "%s-%d shows no records: since share group %s last saw the topic, it was deleted or created again, and its records "
-    "are gone. The group begins in a new topic once a member subscribes to it"
+    "%s-%d shows no records: the topic was deleted, or deleted and created again, after share group %s had last seen "
+    "it, and the records are gone. The group reads the new topic once a member subscribes to it"
 )
 
 

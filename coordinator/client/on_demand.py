@@ -98,8 +98,9 @@ def state_dir() -> Path:
 
 
 def store_of(state_store: str, cluster_id: str) -> str:
-    """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path: the configured one, or the
-    cluster's own file in the state directory. Raises UnsafeDirectory if the state directory can't be made."""
+    """The state store with its path resolved: ``kafka``, or ``sqlite:PATH``. PATH is absolute: the configured path or,
+    if there is none, that of the cluster's own file in the state directory. Raises UnsafeDirectory if the state
+    directory can't be made."""
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")
@@ -113,8 +114,8 @@ def _file_name(cluster_id: str) -> str:
 
 
 def python_path() -> str:
-    """PYTHONPATH of a process of ours that this program starts in the runtime directory: the process finds the
-    program's modules, and Python's own before them."""
+    """PYTHONPATH of a coordinator that this program starts in the runtime directory: the process finds the program's
+    modules, and Python's own before them."""
     return os.pathsep.join((*_OF_PYTHON, *map(os.path.abspath, sys.path)))
 
 

@@ -136,8 +136,8 @@ class GroupValues:
         default=100_000,
         between=(1, 10_000_000),
         ours=True,
-        doc="Isolation delivers records that failed in slices, whose sizes are computed from this number "
-        "(docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
+        doc="The number from which isolation computes its slices: a record that failed again is delivered in a smaller "
+        "slice (docs/learn/concepts.md, Isolation). Set it to about the number of records in a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     )
     share_poison_solo_timeout_ms: int = row(
@@ -315,8 +315,8 @@ class GroupValues:
         default=1.0,
         between=(0.0, 1.0),
         ours=True,
-        doc="A query stops after a batch with which its sinks have rejected more than this part of the group's last "
-        "10,000 records (judged from 100 on). With 1 it never stops.",
+        doc="A query stops after a batch if sinks have then rejected more than this part of the group's last 10,000 "
+        "records; fewer than 100 records are not judged. With 1 no query stops.",
         why="Kafka has no breaker.",
     )
 
@@ -371,7 +371,7 @@ class CoordinatorValues:
         between=(1_000, _DAY_MS),
         ours=True,
         doc="A coordinator on demand exits after this time without members and acquired records. If during this time "
-        "only members on other hosts have used a group, its coordinator gives the group up, so that one of those hosts "
+        "only members on other hosts have used a group, its coordinator stops serving it, so that one of those hosts "
         "can own it.",
         why="Kafka's coordinators live as long as their broker.",
     )

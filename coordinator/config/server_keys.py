@@ -82,15 +82,16 @@ class ServerValues:
         default=0,
         between=(0, 65_535),
         ours=True,
-        doc="The port on which the coordinator shows the page of sharegroup web: on the listener's host with the "
-        "coordinator's certificate if it has one, else only on 127.0.0.1. 0: it shows none. Needs the extra "
-        "sharegroup[web].",
+        doc="The port on which the coordinator shows the page of sharegroup web; 0: it shows none. If the coordinator "
+        "has a certificate, the page is on the listener's host, with that certificate; if not, only on 127.0.0.1. "
+        "Needs the extra sharegroup[web].",
         why="Kafka's brokers have no page.",
     )
     share_coordinator_web_public_url: str = row(
         default="",
         ours=True,
-        doc="The address at which browsers behind an ingress open the page, as with sharegroup web --public-url.",
+        doc="The address at which browsers open the coordinator's page through an ingress, as --public-url of "
+        "sharegroup web.",
         why="Kafka's brokers have no page.",
     )
     share_coordinator_source_topics: str = row(

@@ -64,8 +64,8 @@ class WriteStatus(Enum):
 
 
 class WriteResult(NamedTuple):
-    """The result of a write, and the reason if the dead letter was not written. ``headers_only``: it was written
-    without its record, for that reason."""
+    """The result of a write. ``reason``: why the dead letter was not written, or not with its record. ``headers_only``:
+    it was written without its record."""
 
     status: WriteStatus
     reason: str = ""
@@ -88,9 +88,9 @@ class DeadLetterProducer:
         self._producers: dict[bool, Producer] = {}
 
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """Writes the dead letters, and returns the result of each. The topic exists, with ``partitions`` partitions. A
-        dead letter with a permanent failure is written again without its record (headers only). Raises TopicNotWritten
-        if the topic is reserved; nothing was written."""
+        """Writes the dead letters, and returns the result of each. ``partitions``: how many the topic has; the caller
+        has checked that it exists. A dead letter whose write fails with a permanent error is written again with its
+        headers only, without its record. Raises TopicNotWritten if the topic is reserved: nothing was written then."""
         check_written(topic)
         results = self._each(topic, partitions, letters)
         failed = WriteStatus.PERMANENT_FAILURE

@@ -234,8 +234,8 @@ class BatchReclaimed(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
 
 class StaleReceipts(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """{count} row(s) of the batch have a receipt that is no longer valid in share group {group_id}, for example
-    {sample}: since then, the records were delivered again or decided. Nothing was staged, since onStaleReceipt is fail.
-    Start the query again, or set onStaleReceipt=log to leave such rows out."""
+    {sample}: their records were meanwhile delivered again or decided. Nothing was staged, because onStaleReceipt is
+    fail. Start the query again, or set onStaleReceipt=log to leave such rows out."""
 
 
 class TooManyRejects(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -245,8 +245,8 @@ class TooManyRejects(ShareGroupError, kafka_error="INVALID_REQUEST"):
 
 
 class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST"):
-    """A sink names share.acknowledgement.mode={own}, but its batch of share group {group_id} was acquired with
-    {other}: the mode is the source's option, or else the group's. Nothing was staged. Set
+    """A sink names share.acknowledgement.mode={own}, but its batch of share group {group_id} was acquired with {other},
+    the mode of the source's option or, if the source sets none, of the group. Nothing was staged. Set
     share.acknowledgement.mode={own} on the source, or leave the option off the sink; then start the query again."""
 
 
@@ -325,8 +325,8 @@ class NotInFlight(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
 
 
 class NotAllowed(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
-    """{request} needs a token with the right `{needed}`, and the token of this call has {given}. Name a file with such
-    a token in share.coordinator.token.file."""
+    """{request} needs a token with the right `{needed}`, and the token of this call has {given}. Set
+    share.coordinator.token.file to a file with such a token."""
 
 
 class InvalidReset(ShareGroupError, kafka_error="INVALID_REQUEST"):
@@ -403,7 +403,7 @@ class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=T
 class GroupTakenOver(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
     """Share group {group_id} was taken over by {owner}. That process runs an older version of sharegroup, to which this
     version can't send requests. So this query ends, and does not take the group back. No record is lost: the other host
-    delivers them. Run this version on all hosts of the group."""
+    delivers the group's records. Run this version on all hosts of the group."""
 
 
 class InternalError(ShareGroupError, of_coordinator=True):
@@ -446,9 +446,9 @@ class CoordinatorUnreachable(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAIL
 class CoordinatorOverloaded(
     ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE", retriable=True, of_coordinator=True
 ):
-    """The coordinator is working on {limit} requests, and takes no more at once: queued.max.requests limits the
-    requests of its own clients, and half of it those of members, or of administrators, that other hosts pass on. Send
-    the request again; if the error persists, run more coordinators."""
+    """The coordinator is working on {limit} requests, and takes no more at once. queued.max.requests limits the
+    requests of its own clients. Of the requests that other hosts pass on, members may have half as many, and so may
+    administrators. Send the request again; if the error persists, run more coordinators."""
 
 
 class RequestTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST", of_coordinator=True):
@@ -473,7 +473,7 @@ class MaxGroupsReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of
 
 
 class TokenMissing(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
-    """A token is needed, and there is none: name a file that holds it in share.coordinator.token.file, or set
+    """A token is needed, and there is none: set share.coordinator.token.file to a file that holds it, or set
     SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients use the same token; sharegroup coordinator
     --make-token FILE makes one."""
 
@@ -532,7 +532,7 @@ class StateStoreUnreadable(ShareGroupError):
 
 
 class DiskFull(ShareGroupError, kafka_error="KAFKA_STORAGE_ERROR", of_coordinator=True):
-    """{path} can't be written, since its disk is full ({reason}). Free space there, or raise the quota: nothing is
+    """{path} can't be written, because its disk is full ({reason}). Free space there, or raise the quota: nothing is
     lost."""
 
 
@@ -579,11 +579,11 @@ class StateTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION
 
 class StateTransactionOpen(ShareGroupError, kafka_error="CONCURRENT_TRANSACTIONS", retriable=True, of_coordinator=True):
     """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}. The records
-    after that offset can't be read before the transaction ends, so share group {group_id} waits. Kafka aborts the
-    transaction after its producer's transaction.timeout.ms. Otherwise the coordinator ends a transaction that a share
-    group wrote; if it can't, its log says why. A transaction of another program stays open: end it with
-    kafka-transactions.sh --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset
-    {offset}. Only coordinators should write to this topic."""
+    after that offset can't be read before the transaction ends, so share group {group_id} waits. As a rule Kafka aborts
+    the transaction after its producer's transaction.timeout.ms. If Kafka does not, and a coordinator began the
+    transaction, the coordinator that loads {group_id} ends it, or logs why it can't. If it can't, or another program
+    began the transaction, end it with kafka-transactions.sh --bootstrap-server {addresses} abort --topic {topic}
+    --partition {partition} --start-offset {offset}. Only coordinators should write to this topic."""
 
 
 class StateRecordUnreadable(ShareGroupError, of_coordinator=True):
@@ -676,7 +676,7 @@ class BrokerSecurityFailed(BrokerNotReachable, kafka_error="SASL_AUTHENTICATION_
 class BrokerClosesConnection(BrokerNotReachable):
     """The Kafka brokers of {addresses} accept the connection and close it again: {reason}. This client speaks
     {protocol} (kafka.security.protocol): the listener probably speaks another protocol (PLAINTEXT, SSL, SASL_PLAINTEXT
-    or SASL_SSL). Set that, or name the listener's port."""
+    or SASL_SSL). Set the listener's protocol, or name the port of a listener that speaks {protocol}."""
 
 
 class BrokerSpeaksOtherwise(BrokerNotReachable):

@@ -8,8 +8,9 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator,
 
 
 class GroupOfAnotherVersion(ShareGroupError):
-    """Share group {group_id} is served by {owner}, to whose version of sharegroup this version can't send requests. The
-    group was not taken over. Run the same version on both hosts, or stop the group's queries on that host first."""
+    """Share group {group_id} is served by {owner}, which runs a version of sharegroup to which this version can't send
+    requests. The group was not taken over. Run the same version on both hosts, or stop the group's queries on that host
+    first."""
 
 
 class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=True):

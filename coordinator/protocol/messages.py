@@ -495,14 +495,14 @@ class GroupDescription(Message, frozen=True):
     group_epoch: above ``assignment_epoch`` while a new assignment of partitions to ShareConsumers is due.
     members: some of ``members_total``, those with a session first.
     records: the counts of all share partitions of the group.
-    forgotten: for the last deleted topics that the group has forgotten, the ends of what it had acquired, by topic and
-        partition (as text).
+    forgotten: the deleted topics that the group forgot last. By topic and partition (as text): the offset after the
+        last one that the group had acquired.
     read_from: empty; or, if no coordinator runs, the store from which the state was read, in words.
     dead_letter_topic_missing: the group has members, and the dead letter topic in its config did not exist when its
         coordinator looked last, up to a minute ago.
     limited_by: the key of the rate or of the limit of records in flight, if that is used up at this moment.
-    in_force: the configs that differ from ``configs`` and from the keys' own defaults, since the coordinator's defaults
-        and bounds hold (group.share.* in its file).
+    in_force: the configs that the coordinator's own defaults and bounds change (group.share.* in its file). By key: the
+        value that holds instead of that in ``configs``, or instead of the key's default.
     coordinator: the coordinator that serves the group, as host:port with its process id in brackets; empty if none
         does. Only clients on the same host reach the port of a coordinator on demand."""
 

@@ -31,4 +31,4 @@ class TableRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A share group can't be a SQL table: CREATE TABLE and INSERT INTO have no checkpoint, and reading takes the
     records. Read it with spark.readStream.format("sharegroup"), and call createOrReplaceTempView on that DataFrame for
     SQL on the stream. Acknowledge with writeStream.format("sharegroup"), or with sharegroup.acknowledge in
-    foreachBatch; a writer needs options, kafka.bootstrap.servers and kafka.group.id at least."""
+    foreachBatch; a writer needs at least the options kafka.bootstrap.servers and kafka.group.id."""

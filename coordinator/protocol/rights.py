@@ -120,8 +120,9 @@ class Tokens:
         return found
 
     def open_keys(self, allowed: AllowedTopics) -> tuple[str, ...]:
-        """The allow-list keys of the coordinator that allow every topic, where a member's token has no limit either.
-        ``allowed``: the coordinator's lists. Empty if there is only one token: there is nobody to keep topics from."""
+        """The coordinator's keys of allowed topics by which a member can use every topic: the key allows all, and the
+        token of some member has no limit of its own. ``allowed``: the coordinator's lists. Empty if there is only one
+        token: there is nobody then to keep topics from."""
         if len(self.holders) < 2:
             return ()
         members = [caller.topics for _, caller in self.holders if Right.MEMBER in caller.rights]

@@ -34,7 +34,7 @@ from sharegroup.group_line import (
 
 ERROR, WARNING, NOTE = Severity
 OLD_MS = 60_000
-"""A finding about a query that ended more than this many milliseconds ago says when."""
+"""A finding about a query that ended longer ago than this many milliseconds says how long ago."""
 _STAGES = {
     "sliced": "delivered in slices that get smaller with each failure",
     "quarantined": "in quarantine: taken out of the batch, and delivered alone next",
@@ -70,7 +70,7 @@ def _create(facts: GroupFacts, topic: str) -> str:
 
 
 def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
-    """Partitions whose start offset can't move, though later records are done. The first run in flight is the cause.
+    """Partitions whose start offset can't advance, though later records are done. The first run in flight is the cause.
     Where later records wait for it (share.order), :func:`partition_waits` says so."""
     for partition in facts.description.partitions:
         runs = sorted(_runs_of(partition, facts.runs), key=lambda run: run.first)
@@ -109,7 +109,7 @@ def partition_waits(facts: GroupFacts) -> Iterator[Finding]:
         facts,
         "released records",
         [wait for wait in waits if not wait.record.is_alone],
-        "Nothing, or a shorter share.release.backoff.ms. Reject records that can never succeed.",
+        "Wait, or set a shorter share.release.backoff.ms. Reject records that can never succeed.",
     )
     yield from _waiting(
         facts,
@@ -173,7 +173,7 @@ def _give_up(facts: GroupFacts, topic: str, partition: int, offsets: str, reason
 
 
 def member_waits(facts: GroupFacts) -> Iterator[Finding]:
-    """Members of an ordered group that get no records, since other members hold their partitions."""
+    """Members of an ordered group that get no records, because other members hold their partitions."""
     if waiting := waiting_members(facts.description):
         named = _listed(map(who, waiting))
         what = f"{len(waiting)} member(s) wait for partitions that others hold: {named}."
@@ -336,8 +336,8 @@ def _tail(facts: GroupFacts, left: list[RunInFlight], tries: str, queries: str, 
 
 def _came_back(facts: GroupFacts) -> list[RunInFlight]:
     """Returns the records that were delivered before and are not done, if the group can deliver no others: no fresh one
-    is left but in paused topics, or, in an ordered group, all others are behind them. Else, or if it is not known,
-    returns none."""
+    is left but in paused topics, or, in an ordered group, all others are behind them. If the group can deliver others,
+    or that is not known, returns none."""
     found: list[RunInFlight] = []
     undecided = [run for run in facts.runs if run.state != "ARCHIVING"]
     stopped = paused(facts.description)
@@ -383,7 +383,8 @@ def topics_are_paused(facts: GroupFacts) -> Iterator[Finding]:
     if waiting:
         what = f"{sum(map(_left, waiting))} record(s) of {_names(waiting)} wait: their topics are paused "
         what += f"({PAUSED}={facts.config.share_paused_topics})."
-        do = "Nothing, if that is meant: the coordinator's audit log says who paused them, when and why. Else resume."
+        do = "Nothing, if that is meant: the coordinator's audit log says who paused them, when and why. If it is not "
+        do += "meant, resume them."
         yield Finding("topics-paused", NOTE, what, do, facts.command("groups --resume"), {})
 
 
@@ -399,7 +400,7 @@ def limit_is_used_up(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def timestamp_is_ahead(facts: GroupFacts) -> Iterator[Finding]:
-    """Partitions in which a record with a timestamp in the future holds up those behind it, since
+    """Partitions in which a record with a timestamp in the future holds up those behind it, because
     share.delivery.delay.ms and share.record.ttl.ms count from timestamps."""
     delay_ms, ttl_ms = facts.config.share_delivery_delay_ms, facts.config.share_record_ttl_ms
     for p in facts.description.partitions:
@@ -431,14 +432,14 @@ def _is_paused(facts: GroupFacts) -> bool:
 
 
 def records_are_too_old(facts: GroupFacts) -> Iterator[Finding]:
-    """Records that the group has given up since they waited for longer than its ttl."""
+    """Records that the group has given up because they waited longer than its ttl."""
     value = facts.description.configs.get(RECORD_TTL, "")
     places = [p for p in facts.description.partitions if p.archived.get("ttl")]
     count = max(sum(p.archived["ttl"] for p in places), facts.description.records.archived.get("ttl", 0))
     if value and count:
         where = f" of {_names(places)}" if places else ""
-        what = f"{count} record(s){where} were given up so far, since they waited for longer than {RECORD_TTL}={value}."
-        do = "Nothing, if the ttl is meant. Else start more members, or set a longer ttl; unset, it gives up none."
+        what = f"{count} record(s){where} were given up so far, because they waited longer than {RECORD_TTL}={value}."
+        do = "Nothing, if the ttl is meant. If it is not, start more members, or set a longer ttl, or unset it."
         command = facts.command("groups --describe", "--records")
         yield Finding("records-too-old", NOTE, what, do, command, {"key": RECORD_TTL, "value": value})
 
@@ -512,7 +513,7 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
     """Queries whose session ended while their batch waits: they are stopped, or restart more slowly than the session
     timeout. No finding once no record waits in the batch, or if no coordinator runs: sessions are unknown then. The
-    length of the absence is no evidence, since the query may be gone for good."""
+    length of the absence is no evidence, because the query may be gone for good."""
     if facts.description.state == "UNKNOWN":
         return
     active = {member.member_id for member in facts.description.members if member.active}
@@ -653,7 +654,7 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
         return None
     if run.not_before_ms is not None and run.not_before_ms > facts.now_ms:
         wait = duration(run.not_before_ms - facts.now_ms)
-        return f"{_place(run)}, released, comes again in {wait}", "Nothing, or a shorter release backoff."
+        return f"{_place(run)}, released, is available in {wait}", "Wait, or set a shorter share.release.backoff.ms."
     if run.releases or run.failures:
         return f"no member has taken {_place(run)} again", "Check that the group has members that acquire records."
     return None

@@ -107,8 +107,9 @@ def host_of(address: str) -> str:
 
 
 def check_origin(scope: Scope, public: str = "") -> None:
-    """Check that a form of this page was sent. ``public``: the page's origin in browsers, if it is configured. Raises
-    Forged if another site sent it, or a program that does not name the page."""
+    """Check that a form was sent from this page, by its headers Origin and Sec-Fetch-Site. ``public``: the origin at
+    which browsers see the page, if it is configured. Raises Forged if another site sent the form, or if a program sent
+    it without this page's Origin."""
     origin = urlsplit(header(scope, "origin"))
     if public and header(scope, "origin").lower() != public:
         raise Forged(reason=f"its Origin is not {public}")

@@ -118,7 +118,7 @@ CASES = {
     "start-offset-held-back: a released record": (
         rules.start_offset_is_held_back,
         facts(runs=(run(not_before_ms=NOW_MS + 30_000, releases=1),)),
-        ["orders-0 stays at 10, and 9 later offsets", "offset 10, released, comes again in 30 s"],
+        ["orders-0 stays at 10, and 9 later offsets", "offset 10, released, is available in 30 s"],
     ),
     "start-offset-held-back: a quarantined record": (
         rules.start_offset_is_held_back,
@@ -314,7 +314,7 @@ CASES = {
     "records-too-old": (
         rules.records_are_too_old,
         facts([partition(archived={"ttl": 3, "none": 1})], configs={RECORD_TTL: "60000", **DLQ}),
-        ["3 record(s) of orders-0 were given up so far, since they waited for longer than share.record.ttl.ms=60000."],
+        ["3 record(s) of orders-0 were given up so far, because they waited longer than share.record.ttl.ms=60000."],
     ),
     "records-too-old: of a deleted topic": (
         rules.records_are_too_old,

@@ -56,7 +56,7 @@ def a_port_that_answers_in_http(scene):
     assert cluster_metadata(scene.place.bootstrap, {}).brokers
 
 
-@way_out(errors.BrokerClosesConnection, "Set that, or name the listener's port", "This client speaks SSL")
+@way_out(errors.BrokerClosesConnection, "Set the listener's protocol, or name the port", "This client speaks SSL")
 def a_client_that_speaks_tls_to_plain_text(scene):
     with scene.refused():
         cluster_metadata(scene.answering(b""), {"security.protocol": "SSL"})
@@ -95,7 +95,7 @@ def a_wrong_token(scene):
     assert who_asks(scene, port).rights
 
 
-@way_out(errors.NotAllowed, "Name a file with such a token in share.coordinator.token.file")
+@way_out(errors.NotAllowed, "Set share.coordinator.token.file to a file with such a token")
 def a_token_without_the_right(scene):
     opened = door(scene)
     delete = DeleteGroup(group_id="billing", execute=True)
@@ -155,7 +155,7 @@ def a_program_of_another_version(scene):
 
 @way_out(
     errors.TokenMissing,
-    "name a file that holds it in share.coordinator.token.file, or set SHAREGROUP_COORDINATOR_TOKEN",
+    "set share.coordinator.token.file to a file that holds it, or set SHAREGROUP_COORDINATOR_TOKEN",
 )
 def an_endpoint_without_a_token(scene):
     with scene.refused():

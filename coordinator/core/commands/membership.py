@@ -252,9 +252,9 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
-    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget members and topics.
-    After MOST_ENDED_RUNS runs the rest stays due, and the next round goes on with it. If the group was loaded with
-    times that lie ahead of the clock, this round only cuts these times, and everything else stays due."""
+    """End the sessions whose deadline has passed, and the ShareConsumers' locks whose deadline has passed; then forget
+    the members and topics that may be forgotten now. After MOST_ENDED_RUNS runs the rest is left to the next command.
+    If the group was loaded with times ahead of the clock, this command only limits these times, and leaves the rest."""
     if group.times_are_ahead:
         return Decision(tuple(_bounded_times(group, now_ms)), Done())
     records: list[Record] = []

@@ -80,7 +80,7 @@ class GroupMeasures:
 
 
 class MeasureGroup(GroupRequest[GroupMeasures], frozen=True):
-    """Asks for the numbers of the group."""
+    """Asks for the group's :class:`GroupMeasures`."""
 
 
 def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> GroupMeasures:

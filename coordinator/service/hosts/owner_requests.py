@@ -259,7 +259,7 @@ class OwnerRequests:
             except ShareGroupError as named:
                 error = named
         if self._once.changes("look", str(error)):
-            _log.warning("other hosts are not answered: %s", error)
+            _log.warning("requests of other hosts are not answered by this host: %s", error)
 
     def _check_rights(self) -> None:
         if denied := self._transport.lacking(TO_ANSWER):

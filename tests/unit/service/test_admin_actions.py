@@ -281,7 +281,7 @@ def test_an_action_whose_beginning_can_not_be_written_is_not_carried_out(server,
         before, space = starts(empty), os.statvfs(small_disk)
         path.write_bytes(b"x" * 4_000 + b"\n")  # the page has room for a part of a line
         (small_disk / "fill").write_bytes(b"x" * (space.f_bavail - 1) * space.f_frsize)
-        with pytest.raises(DiskFull, match=r"audit\.log can't be written, since its disk is full"):
+        with pytest.raises(DiskFull, match=r"audit\.log can't be written, because its disk is full"):
             called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest"))
         assert starts(empty) == before
         (small_disk / "fill").unlink()
