@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from coordinator.protocol.errors import InvalidImport
+from coordinator.protocol.errors import GroupExists, InvalidImport
 from sharegroup.admin_access import opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, Cluster, cluster_options, settings
 from sharegroup.option_types import Group, Topic
@@ -71,6 +71,8 @@ def import_command(context: click.Context, /, cluster: Cluster, group_id: str, *
     sources = Sources(group_id, settings(*cluster), options["topics"], TIMEOUT_MS)
     read = functools.partial(asked, options, functools.partial(getattr(sources, named[0]), options[named[0]]))
     with opened(*cluster, timeout_ms=TIMEOUT_MS) as admin:
+        if admin.describe_groups([group_id])[group_id].state != "DEAD":  # told before the source is read
+            raise GroupExists(group_id=group_id)
         position, notes = read()
         altered = admin.import_group(group_id, position)
         if options["execute"]:

@@ -191,7 +191,8 @@ def test_a_standalone_coordinator_is_asked_and_the_brokers_are_read(kafka, begin
             views.records({key: value for key, value in group.conf.items() if key.startswith("share.")}, group.name)
 
 
-def test_the_command_prints_the_same_rows_and_a_few_at_first(kafka, begin, capsys):
+def test_the_command_prints_the_same_rows_and_a_few_at_first(kafka, begin, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest's workers have it
     group = begin()
     command = ["browse", "--bootstrap-server", kafka.bootstrap, "--group", group.name]
     at = ["--topic", group.orders, "--partition", "0"]
@@ -216,7 +217,8 @@ def test_the_command_prints_the_same_rows_and_a_few_at_first(kafka, begin, capsy
     assert capsys.readouterr().out == f"No record of {group.name} waits as asked.\n"
 
 
-def test_a_value_is_printed_without_control_characters_and_cut(kafka, begin, capsys):
+def test_a_value_is_printed_without_control_characters_and_cut(kafka, begin, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     group = begin()
     kafka.produce(group.orders, [b"\x1b[31mred", b"\xff\x00", b"x" * 9_000, "[bold]"])
     command = ["browse", "--bootstrap-server", kafka.bootstrap, "--group", group.name]

@@ -139,7 +139,9 @@ def test_a_consumer_group_goes_on_at_its_committed_offsets(kafka, topic, unique,
     assert f"{orders}-0: - -> start 4, 0 done beyond it, 0 to deliver again\n" in done.out
     assert f"{orders}-1: the source has no position there. The group begins at the earliest record.\n" in done.err
     assert set(drained(kafka, group, orders, 8)) == {(0, 4), (0, 5), *((1, at) for at in range(6))}
-    assert "has no committed offset" in mistake([*command[:-1], unique("nobody")], capsys)
+    assert "GroupExists" in mistake(command, capsys)
+    another = [*command[:4], unique("another"), command[5], unique("nobody")]
+    assert "has no committed offset" in mistake(another, capsys)
 
 
 def test_a_group_moves_from_a_file_to_the_topic(kafka, orders, unique, told, tmp_path, capsys):
