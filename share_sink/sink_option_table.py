@@ -28,7 +28,7 @@ OPTIONS = (
         "skips",
         "What the target does with the replay of a batch: replaces or skips (docs/do/sink.md).",
     ),
-    Option("batchId", "the batch's", "The batch of the rows: sharegroup.acknowledge sets it."),
+    Option("batchId", "the id of the sink's batch", "The id of the rows' batch: sharegroup.acknowledge sets it."),
     Option("checkpointLocation", "the query's", "Spark sets it. The query's member is described with it."),
     Option("queryName", "the query's", "Spark sets it from writeStream.queryName. The member is described with it."),
     Option(

@@ -40,8 +40,8 @@ def tell_held_back(
         return
     if reply.held_back:
         once.log.warning(
-            "%s gets no records: %d of them wait for their dead letters. It goes on when dead letters are "
-            "written; `sharegroup doctor --group %s` says why they are not.",
+            "%s gets no records, because %d archived records of the group wait until their dead letters are written. "
+            "`sharegroup doctor --group %s` says why they are not.",
             *(member, reply.held_back, group_id),
         )
     else:

@@ -106,8 +106,9 @@ def _read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Any]:
 class Admin:
     """An admin client. ``conf``: ``bootstrap.servers`` and other properties, librdkafka's or Java's, and
     ``share.coordinator.*`` and ``share.state.store`` as a query of the groups sets them. With
-    ``share.coordinator.endpoint`` the brokers may be left out. Of a file with several tokens the one for actions is
-    used, else the one for reads; ``token`` takes the place of the file's. ``timeout_ms``: how long the brokers, and
+    ``share.coordinator.endpoint`` the brokers may be left out. ``token``: used instead of a token of
+    ``share.coordinator.token.file``. If that file has several, the one with the right `admin` is used, or the one with
+    the right `read` if none has it. ``timeout_ms``: how long the brokers, and
     then a coordinator, are waited for; None: 15 s. Thread-safe; :meth:`close`, or use as a context manager.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tells a group with which named error a process of one of its queries ends.
+"""When a process of a query ends with an error, tells the group the name of the error.
 
 Rule: the process ends as it would without this. The group is told over the open connection, once, within ANSWER_S."""
 

@@ -262,7 +262,8 @@ class OnDemand:
         return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """Returns the error for a coordinator that refused with retriable errors, ``error`` last, until the timeout."""
+        """Returns the error to raise if a coordinator has answered with retriable errors until the timeout. ``error``:
+        the last of them."""
         log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(

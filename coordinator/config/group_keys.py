@@ -144,10 +144,10 @@ class GroupValues:
         default=600_000,
         between=(0, 7 * _DAY_MS),
         ours=True,
-        doc="With a dead letter topic, a quarantined record that has failed alone for this long goes on trial without "
-        "evidence (docs/learn/concepts.md, Isolation).",
-        why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
-        "outage.",
+        doc="With a dead letter topic: for how long a quarantined record, delivered alone, may fail before it goes on "
+        "trial although the query has completed nothing since (docs/learn/concepts.md, Isolation).",
+        why="While nothing succeeds, an outage can't be told from poison: until this time has passed, such failures "
+        "are taken for an outage.",
     )
     share_release_backoff_ms: int | None = row(
         default=None,

@@ -86,7 +86,8 @@ class ConfigKey:
 
 
 def row(**fields_of_key: Any) -> Any:
-    """The field of a configuration class that is a key: the fields of its ConfigKey but for the name."""
+    """Returns the dataclass field that declares one key. ``fields_of_key``: those of ConfigKey, without the name, which
+    is the attribute's."""
     return field(metadata=fields_of_key)
 
 

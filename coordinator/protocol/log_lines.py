@@ -103,7 +103,7 @@ def _chosen(variable: str, words: tuple[str, ...], default: str) -> str:
     """Returns the variable's word. A wrong word is a warning: a log must stop no program."""
     given = os.environ.get(variable, "").strip().lower()
     if given and given not in words:
-        _log.warning("%s is %s: set it to %s, or remove it; it is %s now", variable, given, ", ".join(words), default)
+        _log.warning("%s=%s is not valid, and counts as %s: use %s", variable, given, default, ", ".join(words))
     return given if given in words else default
 
 

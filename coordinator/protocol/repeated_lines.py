@@ -63,7 +63,8 @@ class LogOnce:
 
 
 class Outage:
-    """The log of one party's outages. Thread-safe. ``what``: the party; ``hint``: what callers do meanwhile."""
+    """Logs the outages of one service, such as a coordinator. Thread-safe. ``what``: the service, in the lines;
+    ``hint``: the words of the lines for what callers do until it answers."""
 
     def __init__(
         self, log: logging.Logger, what: str, hint: str = "", *, clock: Callable[[], float] = time.monotonic

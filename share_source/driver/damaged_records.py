@@ -1,8 +1,9 @@
 """Removes unreadable records from a replayed plan: the driver finds and rejects them before tasks read the plan.
 
-An executor that finds a damaged batch fails its task, as Spark's Kafka source does. It can't tell the coordinator,
-which it may not reach. So the process that replays the batch reads it first, and has exactly those records rejected
-(docs/adr/0042). Rule: the rejection is durable before any task reads, so such a record is never accepted."""
+An executor that finds a damaged record batch fails its task, as Spark's Kafka source does. It can't tell the
+coordinator, because it may have no connection to it. So the process that replays the query's batch reads the records
+first, and has exactly the damaged ones rejected (docs/adr/0042). Rule: the rejection is durable before any task reads,
+so such a record is never accepted."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import threading
 
 
 def end_with_input() -> None:
-    """Wait for the end of standard input, then leave at once."""
+    """Wait for the end of standard input, then end this process at once, without any clean-up."""
     while os.read(0, 1024):  # not sys.stdin, whose lock would block an ordinary end
         pass
     os._exit(1)

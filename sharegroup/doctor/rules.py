@@ -208,7 +208,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
     for member_id, (since_ms, run) in oldest.items():
         host = f" on {run.client_host}" if run.client_host else ""
         what = f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
-        what += f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first."
+        what += f"{duration(facts.now_ms - since_ms)} without a sign of progress. The longest held are {_place(run)}."
         do = "Look at that process. If it hangs, end it, and end its session: its records go to other members at "
         do += "once. Without --execute the command only says how many."
         command = facts.command("groups --release-member", "--member", member_id, "--execute")
@@ -296,7 +296,7 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
         f"{facts.config.share_release_breaker_ratio} of each batch."
         for member, breaker in slowed
     ]
-    tries = "Releases use up tries again."
+    tries = "The pauses have added up to a day, so that each release uses up a try."
     if all(breaker.keeps_tries for _, breaker in slowed):
         until_ms = min(breaker.tries_kept_until_ms for _, breaker in slowed)
         tries = f"Releases use up no tries{f' before {time_of(until_ms)} UTC' if until_ms else ''}."

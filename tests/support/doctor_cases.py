@@ -166,7 +166,7 @@ CASES = {
         facts(runs=(run(10, 13, **HELD), run(15, 15, **{**HELD, "since_ms": NOW_MS - 7 * MINUTE_MS}))),
         [
             "Member nightly (billing-1) on host-1 has held 5 record(s) for 7 min",
-            "orders-0 offset 15 first",
+            "The longest held are orders-0 offset 15.",
             "sharegroup groups --release-member --bootstrap-server localhost:9092 --group billing --member billing-1 "
             "--execute",
         ],

@@ -92,8 +92,8 @@ class CompletePlan(Request[PlanDone], frozen=True):
     processed: False if the log holds none of the plan's offsets, so that the completion is no evidence that processing
         works.
     gaps: offsets that no sink decided and that the log does not hold. They are archived, not released.
-    bounds: those of the logs of the plan's partitions, if its tasks go on without records that are gone
-        (failOnDataLoss=false).
+    bounds: where Kafka's log of each partition of the plan begins and ends. They are given with failOnDataLoss=false
+        alone, with which the plan's tasks skip records that are gone.
     """
 
     member_id: str

@@ -445,7 +445,7 @@ def test_a_consumer_is_told_once_why_it_gets_no_records(client, caplog):
         fetcher.fetch(WANTED, Sending(), lambda _: None)
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("the ShareConsumer")]
     warned, again, line = said
-    assert warned.startswith("the ShareConsumer gets no records: 7 of them wait for their dead letters.")
+    assert warned.startswith("the ShareConsumer gets no records, because 7 archived records of the group wait")
     assert again == "the ShareConsumer gets records again: dead letters are written"
     assert line.startswith("the ShareConsumer waits for partitions of the ordered share group")
     assert "c1 (etl)" in line

@@ -221,7 +221,7 @@ def test_a_query_is_told_once_that_waiting_dead_letters_hold_it_back(caplog, mon
             end = source.latestOffset(end, LIMIT)
     (warned, line), again = told(caplog)
     assert (warned, again) == ("WARNING", ("INFO", "the query gets records again: dead letters are written"))
-    assert line.startswith("the query gets no records: 3 of them wait for their dead letters.")
+    assert line.startswith("the query gets no records, because 3 archived records of the group wait")
 
 
 def test_a_query_is_told_once_who_holds_its_partitions(caplog: pytest.LogCaptureFixture) -> None:
