@@ -180,5 +180,7 @@ def test_without_a_choice_a_program_s_own_logging_holds():
 
 def test_a_wrong_choice_is_named_and_stops_no_program():
     first, *others = printed(QUERY, SHAREGROUP_LOG_LEVEL="loud")
-    assert "SHAREGROUP_LOG_LEVEL=loud is not valid, and counts as info: use debug, info, warning, error, critical" in first
+    assert (
+        "SHAREGROUP_LOG_LEVEL=loud is not valid, and counts as info: use debug, info, warning, error, critical" in first
+    )
     assert len(others) == 3
