@@ -114,7 +114,7 @@ def test_a_member_that_holds_locks_and_does_nothing_is_named(world, examined):
         return examined("idle", "--held-longer-than-ms", "1")[0].get("member-holds-too-long")
 
     finding = wait_until(named, what="the record has been held for a while")
-    assert "has held 1 record(s)" in finding["what"] and "idle-0 offset 0 first" in finding["what"]
+    assert "has held 1 record(s)" in finding["what"] and "The longest held are idle-0 offset 0." in finding["what"]
     assert "--release-member --bootstrap-server" in finding["command"]
 
 
