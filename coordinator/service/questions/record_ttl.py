@@ -72,16 +72,17 @@ class RecordTtl:
             return dataclasses.replace(facts, ends=ends)
         # Asked after the bounds: what lies between the two was in the log. What lies below was removed, and is no less.
         log_starts = {**facts.log_starts, **self._watch.ask_log_starts([p.topic_partition for p in expired])}
-        waiting = {p: (first, max(fresh, log_starts[p.topic_partition])) for p, (first, fresh) in waiting.items()}
-        read, gaps = self._read(view, {p: (waiting[p][1], end) for p, end in expired.items()})
+        starts = {p: log_starts[p.topic_partition] for p in expired if p.topic_partition in log_starts}
+        unread = {p: max(waiting[p][1], start) for p, start in starts.items()}
+        read, gaps = self._read(view, {p: (first, expired[p]) for p, first in unread.items()})
         found, is_left = [], False
-        for p, end in expired.items():
-            key, fresh = SharePartitionKey(p.topic_id, p.partition), waiting[p][1]
-            over = read.get(key, OffsetRange(*key, fresh, fresh - 1))
+        for p, first in unread.items():
+            key, end = SharePartitionKey(p.topic_id, p.partition), expired[p]
+            over = read.get(key, OffsetRange(*key, first, first - 1))
             found.append(ExpiredRecords(**key._asdict(), end=end, read_from=over.first, read_end=over.last + 1))
-            if over.first > fresh:  # the log start has moved
+            if over.first > first:  # the log start has moved
                 log_starts[p.topic_partition] = over.first
-            if over.last + 1 < end > fresh and not self._gaps.is_left_alone(key):
+            if over.last + 1 < end > first and not self._gaps.is_left_alone(key):
                 ends[p.topic_partition], is_left = min(ends[p.topic_partition], over.last + 1), True
         archive = ArchiveExpired(ttl_ms=view.record_ttl_ms, expired=tuple(found), gaps=gaps)
         return dataclasses.replace(facts, log_starts=log_starts, ends=ends, expired=archive, expired_left=is_left)

@@ -69,6 +69,16 @@ def test_a_log_that_cannot_be_read_does_not_hold_up_its_partition(running, clust
     assert archived(running) == {}
 
 
+def test_a_partition_whose_log_start_is_unknown_fails_no_look(running, cluster, monkeypatch):
+    """Its end may be known from before: the brokers' answers do not come together."""
+    join(running)
+    watch = running.service._watch
+    monkeypatch.setattr(watch, "log_starts", lambda wanted: {})
+    monkeypatch.setattr(watch, "ask_log_starts", lambda wanted: {})
+    running.service._record_ttl.look_at_groups()
+    assert archived(running) == {}
+
+
 def test_nothing_is_delivered_while_it_is_unknown_what_is_expired(running, cluster, monkeypatch):
     join(running)
 
